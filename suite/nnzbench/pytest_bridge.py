@@ -115,6 +115,8 @@ class Bench:
         if bad:
             pytest.fail("\n".join(f"{one.variant}: {one.outcome.status}: {one.outcome.reason}" for one in bad))
         good = [one for one in tried if one.outcome.status == "ok"]
+        if case.policy is not None:
+            good = [one for one in good if case.policy in one.outcome.measurements]
         if not good:
             pytest.skip("; ".join(dict.fromkeys(one.outcome.reason for one in tried)) or "no candidate")
         if case.policy is not None:
@@ -140,11 +142,12 @@ class Bench:
         operands, truth = self._data(case.problem)
         limit = CHECKED_CANDIDATES if self.no_gpu else None
         kernel = self.session.kernels[case.kernel]
+        conditions = Conditions(policies, operands=operands)
         for candidate in enumerate_candidates(kernel, case.problem, operands, device, limit):
             if isinstance(candidate, Outcome):
                 yield Tried("", "", candidate)
                 continue
-            outcome = try_candidate(candidate, device.timer, truth, Conditions(policies), self.session.warm_up)
+            outcome = try_candidate(candidate, device.timer, truth, conditions, self.session.warm_up)
             yield Tried(candidate.variant, candidate.math, outcome)
 
 

@@ -23,7 +23,7 @@ from nnzbench.advise.taking import Takers
 from nnzbench.facts.crossover import WIDEST, crossing
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.operators.arrays import stored_bytes
-from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import RecordError
 
@@ -116,7 +116,7 @@ class _Asked:
         near: dict[tuple[str, str], tuple[Near, ...]] = {}
         entries = []
         for key in dict.fromkeys(key[:2] for key in models):
-            hot, cold = (models.get((*key, policy)) for policy in POLICIES)
+            hot, cold = (models.get((*key, policy)) for policy in USUAL)
             entry, near[key] = self._estimated(key, problem, sizes, hot, cold)
             entries.append(entry)
         known = {entry.kernel for entry in entries}
@@ -200,7 +200,7 @@ class _Asked:
         if not by_policy:
             return Entry(*key, reason=reason, unestimated=True), ()
         row = by_policy["hot"] if "hot" in by_policy else by_policy["cold"]
-        hot, cold = (float(by_policy[one]["median_us"]) if one in by_policy else None for one in POLICIES)
+        hot, cold = (float(by_policy[one]["median_us"]) if one in by_policy else None for one in USUAL)
         once = [float(row[name]) for name in ("prepare_ms", "compile_ms") if not pd.isna(row[name])]
         memory = self._bytes(key[0], problem)
         entry = Entry(*key, str(row["variant"]), hot, cold, memory, sum(once) if once else None, recorded=True)

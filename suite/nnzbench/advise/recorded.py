@@ -18,7 +18,7 @@ from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
 from nnzbench.plans.plan import one_line
-from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
 from nnzbench.records import files, shown
 from nnzbench.records.folder import refuse_links
@@ -136,7 +136,7 @@ def _read(folder: Path) -> pd.DataFrame:
     file = files.records_file(folder)
     refuse_links(file)
     frame = shown.read(file)[list(_USED)]
-    frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(POLICIES)]
+    frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(USUAL)]
     # a step of a network is not the product that it is recorded as
     frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
     frame = frame[~frame["variant"].str.contains(BLOCKED)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nnzbench import paths
+from nnzbench.measure.peaks import peaks_of
 from nnzbench.records.record import Key, Record
 
 Snapshots = Mapping[str, Mapping[str, Any]]
@@ -111,7 +112,8 @@ def floors(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
     """Floors in rows against those of the snapshot that the row names, which were measured once for all of them."""
 
     def known(row: Record) -> float | None:
-        return _peaks(snapshots, row).get(f"floor_{row.policy}_us")
+        found: float | None = peaks_of(snapshots.get(row.environment, {})).floor_us(row.policy)
+        return found
 
     def differs(row: Record) -> bool:
         floor = known(row)

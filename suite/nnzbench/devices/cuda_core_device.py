@@ -80,6 +80,9 @@ class CudaCoreBackend(Backend):
     def _to_host(self, array: Array, pointer: int) -> None:
         self._checked(self._driver.cuMemcpyDtoHAsync(array.ctypes.data, pointer, array.nbytes, self.stream))
 
+    def copy(self, target: int, source: int, size: int) -> None:
+        self._checked(self._driver.cuMemcpyDtoDAsync(target, source, size, self.stream))
+
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self._checked(self._driver.cuMemsetD8Async(pointer, byte, size, self.stream))
 

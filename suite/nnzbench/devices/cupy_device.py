@@ -91,6 +91,9 @@ class CupyBackend(Backend):
         kind = self._runtime.memcpyDeviceToHost
         self._runtime.memcpyAsync(array.ctypes.data, pointer, array.nbytes, kind, self.stream)
 
+    def copy(self, target: int, source: int, size: int) -> None:
+        self._runtime.memcpyAsync(target, source, size, self._runtime.memcpyDeviceToDevice, self.stream)
+
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self._runtime.memsetAsync(pointer, byte, size, self.stream)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -131,6 +131,13 @@ class DeviceArray:
         else:
             self._device.synchronise()
         return result
+
+    def copy(self) -> DeviceArray:
+        """Another array with the same contents. Raises `LaunchError` where there is not enough memory."""
+        other = self._device.empty(self.shape, self.dtype)
+        if self.size_bytes:
+            self._device.guarded(lambda: self._device.backend.copy(other.pointer, self.pointer, self.size_bytes))
+        return other
 
     def poison(self) -> None:
         """Enqueues filling with NaN (integers: the largest value), so that unwritten elements fail the check."""
@@ -267,18 +274,16 @@ class GpuDevice:
         builds = loaded[1] if loaded is not None and loaded[0] is plan else self._builds(plan)
         started = time.perf_counter()
         arrays = {name: self.upload(np.asarray(array)) for name, array in plan.buffers.items()}
-        calls = self._bind_all(plan, builds, arrays)
+        modules = self._load(builds)
+        calls = self._bind_all(plan, builds, arrays, modules)
         _, first = next(iter(builds.values()))
         resources = first.resources.get(plan.launches[0].entry) if plan.launches else None
         output = arrays[plan.output]
-        errors = self.backend.errors
 
-        def run(keep: Any = arrays) -> None:  # whoever holds `run` alone still holds the memory
-            try:
-                for call in calls:
-                    call()
-            except errors as error:
-                raise translate(error) from error
+        def copied(names: Collection[str]) -> Callable[[], None]:
+            mine = {name: array.copy() if name in names else array for name, array in arrays.items()}
+            programs = self._load(builds) if plan.language == "ptx" else modules
+            return self._run(self._bind_all(plan, builds, mine, programs), mine)
 
         def read() -> Array:
             return plan.result(output.read())
@@ -291,7 +296,22 @@ class GpuDevice:
 
         prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
         compile_ms = sum(built.compile_ms for _, built in builds.values())
-        return Prepared(run, read, output.poison, close, resources, compile_ms, prepare_ms, arrays=arrays)
+        run = self._run(calls, arrays)
+        return Prepared(
+            run, read, output.poison, close, resources, compile_ms, prepare_ms, arrays=arrays, copied=copied
+        )
+
+    def _run(self, calls: list[Callable[[], None]], arrays: Mapping[str, DeviceArray]) -> Callable[[], None]:
+        errors = self.backend.errors
+
+        def run(keep: Any = arrays) -> None:  # whoever holds `run` alone still holds the memory
+            try:
+                for call in calls:
+                    call()
+            except errors as error:
+                raise translate(error) from error
+
+        return run
 
     def bind(self, plan: Plan, arrays: Mapping[str, DeviceArray]) -> Callable[[], None]:
         """Enqueues the plan's launches at each call, over `arrays` in place of its own buffers.
@@ -318,7 +338,8 @@ class GpuDevice:
 
         Raises as `bind` does; call them through `guarded`.
         """
-        return self._bind_all(plan, self._builds(plan), arrays)
+        builds = self._builds(plan)
+        return self._bind_all(plan, builds, arrays, self._load(builds))
 
     def _builds(self, plan: Plan) -> dict[str, tuple[Plan, Built]]:
         """Each program of the plan by its identity, with all of its launches, in the order of first use."""
@@ -328,11 +349,17 @@ class GpuDevice:
             programs[_program(stage)] = replace(stage, launches=before + stage.launches)
         return {name: (program, self._build(program, self.arch)) for name, program in programs.items()}
 
-    def _bind_all(
-        self, plan: Plan, builds: Mapping[str, tuple[Plan, Built]], arrays: Mapping[str, DeviceArray]
-    ) -> list[Callable[[], None]]:
+    def _load(self, builds: Mapping[str, tuple[Plan, Built]]) -> dict[str, Any]:
         load = self.backend.load
-        modules = {name: self.guarded(partial(load, built.cubin)) for name, (_, built) in builds.items()}
+        return {name: self.guarded(partial(load, built.cubin)) for name, (_, built) in builds.items()}
+
+    def _bind_all(
+        self,
+        plan: Plan,
+        builds: Mapping[str, tuple[Plan, Built]],
+        arrays: Mapping[str, DeviceArray],
+        modules: Mapping[str, Any],
+    ) -> list[Callable[[], None]]:
         return [
             self._bind(modules[name], launch, *builds[name], arrays)
             for name, stage in ((_program(stage), stage) for stage in plan.stages())

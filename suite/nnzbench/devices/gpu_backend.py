@@ -128,6 +128,10 @@ class Backend(ABC):
     def _to_host(self, array: Array, pointer: int) -> None: ...
 
     @abstractmethod
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueues a copy of `size` bytes within device memory."""
+
+    @abstractmethod
     def fill(self, pointer: int, byte: int, size: int) -> None:
         """Enqueues a memset of `size` bytes."""
 

@@ -116,6 +116,9 @@ class PycudaBackend(Backend):
     def _to_host(self, array: Array, pointer: int) -> None:
         self._driver.memcpy_dtoh_async(array, pointer, self._stream)
 
+    def copy(self, target: int, source: int, size: int) -> None:
+        self._driver.memcpy_dtod_async(target, source, size, self._stream)
+
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self._driver.memset_d8_async(pointer, byte, size, self._stream)
 

@@ -16,10 +16,9 @@ from nnzbench.facts.results import ResultSet, each, size_of
 from nnzbench.facts.selector import Selector, pick, rows_of
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
+from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import label_of, parse, stem_of
 
-POLICIES = ("hot", "cold")
-"""Hot first: it is what the papers report."""
 ROW = (
     "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "sparsity", "median_us",
     "floor_us", "gflops", "memory_bytes", "sm_clock_mhz", "run", "tuned",
@@ -39,7 +38,7 @@ class Data:
         self.results = results
         self.frame = results.frame
         self.problems = described(results.experiment, results.frame, attributes)
-        self.policies = [name for name in policies if (self._timed()["policy"] == name).any()]
+        self.policies: list[str] = [name for name in policies if (self._timed()["policy"] == name).any()]
         self._runs = _runs(results)
         self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
         self._problems_of: dict[tuple[Group, bool], pd.DataFrame] = {}

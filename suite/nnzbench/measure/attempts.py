@@ -108,6 +108,7 @@ class Attempts:
             clock=self.session.clock,
             work=work,
             to_beat_us=to_beat,
+            operands=subject.operands,
             outside=None if ours else subject.outside,
         )
         with watch(functools.partial(self._hung, subject, kernel, candidate, progress)):
@@ -160,6 +161,7 @@ class Attempts:
         problem, operands = subject.problem, subject.operands
         device, peaks = self.session.device, self.session.peaks
         timed: Measurement | None = next((m for p, m in outcome.measurements.items() if p == policy), None)
+        refused = next((why for one, why in outcome.refused.items() if one == policy), "")
         work = row_work(kernel, problem, operands, variant) if operands else None
         resources = outcome.resources
         return Record(
@@ -183,8 +185,8 @@ class Attempts:
             gpu=device.gpu,
             arch=device.arch,
             policy=policy,
-            status=outcome.status,
-            reason=outcome.reason or _remarks(timed, outcome, policy),
+            status="unsupported" if refused else outcome.status,
+            reason=refused or outcome.reason or _remarks(timed, outcome, policy),
             median_us=timed.median if timed else None,
             q1_us=timed.q1 if timed else None,
             q3_us=timed.q3 if timed else None,
@@ -250,6 +252,6 @@ def _remarks(timed: Measurement | None, outcome: Outcome, policy: str) -> str:
         remarks.append("ended early, clearly behind a faster candidate")
     elif not timed.stable:
         remarks.append("median not settled within the time limit")
-    if policy == "hot" and not outcome.capturable:
+    if policy != "cold" and not outcome.capturable:
         remarks.append("stream launches, not a graph")
     return "; ".join(remarks)

@@ -20,7 +20,7 @@ from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.measure.timing import measure, warm_up
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Launch, Plan, Prepared, Unsupported
-from nnzbench.problems.experiment import Policy
+from nnzbench.problems.experiment import USUAL, Policy
 
 THREADS = 256
 """Block size of every kernel in `peaks.cu`."""
@@ -62,8 +62,8 @@ class Peaks:
     """Number of streaming multiprocessors."""
 
     def floor_us(self, policy: str) -> float | None:
-        """Time of an empty kernel under `policy` (`hot` or `cold`), microseconds."""
-        return {"hot": self.floor_hot_us, "cold": self.floor_cold_us}.get(policy)
+        """Time of an empty kernel under `policy`, microseconds: back to back, or alone (`cold`)."""
+        return {"hot": self.floor_hot_us, "cold": self.floor_cold_us, "stream": self.floor_hot_us}.get(policy)
 
 
 def peaks_of(snapshot: Mapping[str, Any]) -> Peaks:
@@ -99,7 +99,7 @@ def measure_peaks(device: Device) -> Peaks:
     with _prepared(device, empty_plan()) as empty:
         empty.run()  # loads the module before anything is captured
         overheads: dict[Policy, float] = {}
-        for policy in ("hot", "cold"):
+        for policy in USUAL:
             overheads[policy] = measure(timer, empty.run, policy).median
     return Peaks(
         copy_gbs=2 * _COPY_BYTES / copy_us * 1e-3,

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Phase = Literal[
-    "operands", "reference", "planning", "compiling", "preparing", "checking", "hot", "cold", "warming", "memory",
-    "waiting", "recording",
+    "operands", "reference", "planning", "compiling", "preparing", "checking", "hot", "cold", "stream", "warming",
+    "memory", "waiting", "recording",
 ]  # fmt: skip
 """`operands`: patterns, values, their rounding; `reference`: the float64 result; `planning`: enumerating candidates,
 with their packing and generated code; `preparing`: uploading, loading, libraries' own preparation, the first run;
 `checking`: comparing with the float64 result; `waiting`: for another process to leave the GPU."""
-ON_GPU: tuple[Phase, ...] = ("preparing", "hot", "cold", "warming", "memory")
+ON_GPU: tuple[Phase, ...] = ("preparing", "hot", "cold", "stream", "warming", "memory")
 """Phases in which the GPU is one process's own."""
 
 

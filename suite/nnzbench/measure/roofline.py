@@ -123,7 +123,8 @@ def row_work(kernel: str, problem: Problem, operands: Operands, variant: str = "
 def roofline_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:
     """Least time for `work` in arithmetic class `math`, microseconds; None where a peak was not measured.
 
-    Hot operands move at L2 bandwidth as far as L2 holds them, the rest at the bandwidth of a copy in device memory.
+    Hot operands move at L2 bandwidth as far as L2 holds them, the rest at the bandwidth of a copy in device memory, and
+    so do all where they are cold or streamed: of the latter L2 holds the dense ones, the smaller part.
     """
     overhead = peaks.floor_us(policy)
     tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None, "f8": None}.get(math, peaks.f16_tflops)

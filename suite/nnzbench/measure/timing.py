@@ -1,7 +1,10 @@
-"""Hot and cold timing policies over an injected `Timer`: plain logic, no GPU library.
+"""Timing policies over an injected `Timer`: plain logic, no GPU library.
 
 Hot: launches back to back in one CUDA graph, operands wherever the last launch left them (what the papers report).
 Cold: the L2 cache is overwritten before every launch, outside the timed interval.
+Stream: launches back to back in one CUDA graph, each over another copy of the weights, so many that L2 holds none until
+its turn comes again. Dense operand and result are the same buffers for all, as in a model the activations of a layer
+come from the launch before it, and lie in L2.
 """
 
 from __future__ import annotations
@@ -114,18 +117,20 @@ def measure(
     clock: Clock = time.monotonic,
     to_beat_us: float | None = None,
     watched: Callable[[Batch], Batch] | None = None,
+    launches: int = 1,
 ) -> Measurement:
     """Times `run` (already run once, so that modules are loaded) under `policy`.
 
-    Nothing is discarded. `clock` gives host seconds, injected by tests. With `to_beat_us`, the median of a competitor,
-    the measurement ends once it is clear that it will not be reached. `watched` is put round what takes the samples.
+    Under `stream`, `run` launches `launches` times, once over each copy of the weights. Nothing is discarded. `clock`
+    gives host seconds, injected by tests. With `to_beat_us`, the median of a competitor, the measurement ends once it
+    is clear that it will not be reached. `watched` is put round what takes the samples.
     """
     rule = rule or StoppingRule()
-    batch = _hot_batch(timer, run, capturable) if policy == "hot" else _cold_batch(timer, run)
+    batch = _cold_batch(timer, run) if policy == "cold" else _hot_batch(timer, run, capturable, launches)
     if watched is not None:
         batch = watched(batch)
     _ramp(batch, rule.ramp_seconds, clock)
-    return _sample(timer, batch, rule, clock, 0.0 if policy == "hot" else EVENT_STEP_US, to_beat_us)
+    return _sample(timer, batch, rule, clock, EVENT_STEP_US if policy == "cold" else 0.0, to_beat_us)
 
 
 def warm_up(
@@ -153,29 +158,29 @@ def _repeat(run: Callable[[], None], times: int) -> None:
         run()
 
 
-def _hot_batch(timer: Timer, run: Callable[[], None], capturable: bool) -> Batch:
-    """Samples of one graph replay each; a stream loop of as many launches where a graph can't be captured."""
+def _hot_batch(timer: Timer, run: Callable[[], None], capturable: bool, launches: int) -> Batch:
+    """Samples of one graph replay each; a stream loop of as many runs where a graph can't be captured."""
 
-    def body(launches: int) -> Callable[[], None]:
-        return timer.capture(run, launches) if capturable else lambda: _repeat(run, launches)
+    def body(runs: int) -> Callable[[], None]:
+        return timer.capture(run, runs) if capturable else lambda: _repeat(run, runs)
 
-    first = min(LAUNCHES[0], _launches(timer.elapsed_us(run)))
+    first = min(LAUNCHES[0], _runs(timer.elapsed_us(run)))
     replay = body(first)
     timer.elapsed_us(replay)  # the first replay uploads the graph
-    launches = _launches(timer.elapsed_us(replay) / first)
-    if launches != first:
-        replay = body(launches)
+    runs = _runs(timer.elapsed_us(replay) / first)
+    if runs != first:
+        replay = body(runs)
         timer.elapsed_us(replay)
-    return lambda count: [timer.elapsed_us(replay) / launches for _ in range(count)]
+    return lambda count: [timer.elapsed_us(replay) / (runs * launches) for _ in range(count)]
 
 
-def _launches(launch_us: float) -> int:
-    """Of one replay, for a kernel that takes about so long."""
+def _runs(run_us: float) -> int:
+    """Of one replay, where one takes about so long."""
     fewest, most = LAUNCHES
-    if launch_us <= 0:
+    if run_us <= 0:
         return most
-    fewest = max(1, min(fewest, int(LONGEST_REPLAY_US / launch_us)))
-    return max(fewest, min(most, math.ceil(REPLAY_US / launch_us)))
+    fewest = max(1, min(fewest, int(LONGEST_REPLAY_US / run_us)))
+    return max(fewest, min(most, math.ceil(REPLAY_US / run_us)))
 
 
 def _cold_batch(timer: Timer, run: Callable[[], None]) -> Batch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -22,6 +23,7 @@ from nnzbench.measure.outside import Cheat, Guard, Outside
 from nnzbench.measure.phases import Phase, Phases, Work
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
+from nnzbench.problems.buffers import weights_of
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
@@ -33,6 +35,8 @@ from nnzbench.records.record import Status
 
 T = TypeVar("T")
 
+MOST_COPIES = 1000
+"""Of a candidate's weights under the policy `stream`: smaller ones than 4x L2 over this are in L2 in part."""
 LAUNCHES_NEEDED = 60
 """About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
 
@@ -50,6 +54,8 @@ class Conditions:
     """Counts the seconds, and waits for other processes to leave the GPU."""
     to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
     """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
+    operands: Operands | None = None
+    """Of the problem: they tell weights from dense operands, which the policy `stream` needs."""
     outside: Outside | None = None
     """For plans that are not ours: operands of other values, which they must follow."""
 
@@ -62,6 +68,8 @@ class Outcome:
     reason: str = ""
     error: float | None = None
     measurements: Mapping[Policy, Measurement] = field(default_factory=dict)
+    refused: Mapping[Policy, str] = field(default_factory=dict)
+    """Policies that a candidate which is `ok` can't be timed under, and why."""
     prepare_ms: float | None = None
     compile_ms: float | None = None
     resources: Resources | None = None
@@ -226,7 +234,7 @@ class _Trial:
                 reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {limit_s:g} s"
                 return Outcome("timeout", reason, error)
         with work.on_gpu("warming"):
-            measurements = self._timed(self.timer, prepared, guard)
+            measurements, refused = self._timed(self.timer, prepared, guard, first)
             if guard is not None:
                 error = max(error, guard.check_timing(self.timer))
             with work.phases.of("preparing"):
@@ -235,20 +243,65 @@ class _Trial:
             again = error if _same_bits(first, last) else relative_error(last, self.reference())
         if not passes(again, tolerance):
             return Outcome("wrong", f"after timing: {why(last, self.reference(), again, tolerance)}", again)
-        return Outcome("ok", "", max(error, again), measurements)
+        return Outcome("ok", "", max(error, again), measurements, refused)
 
-    def _timed(self, timer: Timer, prepared: Prepared, guard: Guard | None) -> dict[Policy, Measurement]:
+    def _timed(
+        self, timer: Timer, prepared: Prepared, guard: Guard | None, first: Array
+    ) -> tuple[dict[Policy, Measurement], dict[Policy, str]]:
+        """A measurement under each policy, or the reason why there is none. `first`: the result, checked already."""
         self.before_timing(prepared.run)
         found: dict[Policy, Measurement] = {}
+        refused: dict[Policy, str] = {}
         rule, clock = self.conditions.rule, self.conditions.clock
         for policy in self.conditions.policies:
+            runs = [prepared.run]
             to_beat = self.conditions.to_beat_us.get(policy)
             watched = partial(guard.renewing, policy) if guard else None
             with self.conditions.work.phases.of(policy):
-                found[policy] = measure(timer, prepared.run, policy, rule, prepared.capturable, clock, to_beat, watched)
+                if policy == "stream":
+                    try:
+                        runs = self._copies(timer, prepared)
+                    except Unsupported as error:
+                        refused[policy] = str(error)
+                        continue
+                run, capturable = partial(each, runs), prepared.capturable
+                found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
+            if len(runs) > 1:
+                self._check_copies(runs, prepared, first)
             # after the first one the clock is up, and stays so: the host checks nothing in between
             rule = replace(rule, ramp_seconds=0.0)
-        return found
+        return found, refused
+
+    def _copies(self, timer: Timer, prepared: Prepared) -> list[Callable[[], None]]:
+        """The candidate over its weights and over copies of them, together more than L2 keeps until the next round."""
+        plan, operands = self.candidate.plan, self.conditions.operands
+        if prepared.copied is None or (plan is not None and operands is None):
+            raise Unsupported("it can't run over copies of its weights")
+        names = weights_of(plan, operands) if plan is not None and operands is not None else tuple(prepared.arrays)
+        held = [prepared.arrays[name] for name in names]
+        size = sum(math.prod(one.shape) * one.dtype.itemsize for one in held)
+        if plan is not None and plan.language == "ptx" and prepared.resources is not None:
+            size += prepared.resources.code_bytes
+        count = min(MOST_COPIES, max(2, math.ceil(timer.flush_bytes / max(1, size))))
+        return [prepared.run, *(prepared.copied(names) for _ in range(count - 1))]
+
+    def _check_copies(self, runs: Sequence[Callable[[], None]], prepared: Prepared, first: Array) -> None:
+        """Raises `Cheat` where the result over a copy of the weights is another one."""
+        tolerance = self.candidate.tolerance or self.candidate.math
+        for run in runs:
+            prepared.poison()
+            run()
+            found = prepared.read()
+            if not _same_bits(first, found):
+                error = relative_error(found, self.reference())
+                if not passes(error, tolerance):
+                    raise Cheat(f"over a copy of the weights: {why(found, self.reference(), error, tolerance)}", error)
+
+
+def each(runs: Sequence[Callable[[], None]]) -> None:
+    """Enqueues one after another."""
+    for run in runs:
+        run()
 
 
 def _fresh_result(prepared: Prepared) -> Array:

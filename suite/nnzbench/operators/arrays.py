@@ -10,7 +10,8 @@ import numpy as np
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.roofline import INDEX_BYTES
-from nnzbench.plans.plan import Array, Plan, Resources, Unsupported, one_line
+from nnzbench.plans.plan import Plan, Resources, Unsupported, one_line
+from nnzbench.problems.buffers import inputs
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -128,28 +129,6 @@ def require(found: View, what: str, shape: tuple[int, int], dtype: str, device: 
 
 
 ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
-
-
-def stored(array: Array, bf16: bool) -> Array:
-    """An operand as it lies in device memory: bf16, kept on the host as rounded float32, by its upper 16 bits."""
-    if not bf16:
-        return array
-    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
-def inputs(plan: Plan, operands: Operands, turned: bool = False) -> dict[str, str]:
-    """The buffers that hold a dense operand as it is (or, if `turned`, by columns), by the operand's name.
-
-    An operand that the kernel rearranges (pads, casts) has none: its plan runs on that data alone.
-    """
-    found: dict[str, str] = {}
-    for name, operand in operands.dense.items():
-        wanted = stored(operand.T if turned else operand, plan.math == "bf16")
-        for buffer, array in plan.buffers.items():
-            same_kind = buffer != plan.output and array.shape == wanted.shape and array.dtype == wanted.dtype
-            if same_kind and (np.shares_memory(array, wanted) or np.array_equal(array, wanted)):
-                found[name] = buffer
-    return found
 
 
 def require_inputs(plan: Plan, operands: Operands, turned: bool = False) -> dict[str, str]:

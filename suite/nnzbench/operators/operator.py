@@ -12,9 +12,10 @@ from nnzbench.devices import Device
 from nnzbench.devices.carried import Carried
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.operators import arrays
-from nnzbench.operators.arrays import OperatorError, stored
+from nnzbench.operators.arrays import OperatorError
 from nnzbench.operators.packed import Facts, Packed
 from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.problems.buffers import stored
 from nnzbench.problems.operands import round_to, storage_dtype
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -140,7 +140,11 @@ class Prepared:
     capturable: bool = True
     """False where a library call can't be captured into a CUDA graph; hot timing then uses a stream loop."""
     arrays: Mapping[str, Held] = field(default_factory=dict)
-    """Of a plan, its buffers by name; empty for a library."""
+    """Of a plan, its buffers by name; of a library, what holds the weights, where it can run over copies of that."""
+    copied: Callable[[Collection[str]], Callable[[], None]] | None = None
+    """Copies the named arrays on the device and gives a `run` over the copies; all others, the output too, are shared.
+
+    Code that holds weights is copied as well. The copies live as long as the `run`, and at most until `close`."""
 
 
 @dataclass(frozen=True)

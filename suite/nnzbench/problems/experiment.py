@@ -14,9 +14,11 @@ from typing import Literal, get_args
 from nnzbench.problems import tables
 from nnzbench.problems.problem import DType, Problem
 
-Policy = Literal["hot", "cold"]
-"""Launches back to back with operands as the last one left them, or with L2 overwritten before each."""
+Policy = Literal["hot", "cold", "stream"]
+"""Launches back to back with operands as the last one left them, each alone after L2 was overwritten, or back to back
+over copies of the weights that L2 can't hold, as a model runs them."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+USUAL: tuple[Policy, ...] = ("hot", "cold")
 
 AS_TABLE: tuple[DType, ...] = ()
 """A kernel runs each problem in the dtype that its table gives."""
@@ -54,7 +56,7 @@ class Experiment:
 
     Empty for what runs nothing: its page is drawn from the data sets and has no problem table.
     """
-    policies: tuple[Policy, ...] = field(default=POLICIES)
+    policies: tuple[Policy, ...] = USUAL
     full: bool = False
     """All problems of its table where the default is a sample."""
     only: Mapping[str, str] = field(default_factory=dict)

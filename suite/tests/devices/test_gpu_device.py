@@ -1,5 +1,7 @@
 """The GPU device's own logic over a GPU made of Python; no GPU library is imported."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_gpu import FACTS, open_fake
@@ -38,6 +40,20 @@ def test_the_output_is_poisoned_and_unpermuted():
     assert np.isnan(prepared.read()).all()
     prepared.run()
     assert np.array_equal(prepared.read(), [[6, 8, 10], [0, 2, 4]])
+
+
+@pytest.mark.parametrize("language", ["cuda", "ptx"])
+def test_a_plan_runs_over_copies_of_some_of_its_buffers(language):
+    device = open_fake({"scale": scale})
+    prepared = device.prepare(replace(plan(launch()), language=language))
+    again = prepared.copied(("x",))
+    prepared.arrays["x"].write(np.zeros(6, np.float32))
+    again()
+    assert np.array_equal(prepared.read(), [[0, 2, 4], [6, 8, 10]])
+    prepared.run()
+    assert not prepared.read().any()
+    loads = sum(step[0] == "load" for step in device.backend.log)
+    assert loads == (2 if language == "ptx" else 1)  # a program that holds weights is one of them
 
 
 def test_integer_outputs_are_poisoned_with_the_largest_value():

@@ -28,7 +28,7 @@ class FakeCusparseLt(Handles):
     def __init__(self, backend):
         super().__init__(900)
         self.backend, self.calls = backend, []
-        self.compressed = {}  # what was compressed, by pointer
+        self.compressed = []  # what was compressed; its place, from 1, lies in the compressed memory
         self.fails_check = False
 
     def init(self):
@@ -83,7 +83,8 @@ class FakeCusparseLt(Handles):
     def sp_mma_compress(self, handle, plan, dense, compressed, buffer, stream):
         assert len(self.backend.memory[compressed]) == COMPRESSED
         assert len(self.backend.memory[buffer]) == BUFFER
-        self.compressed[compressed] = self._load(dense, self.live[plan][1]).copy()
+        self.compressed.append(self._load(dense, self.live[plan][1]).copy())
+        self.backend.array(compressed, np.uint64, 1)[0] = len(self.compressed)  # moves with a copy of the memory
 
     def _run(self, plan, alpha, a, b, beta, c, d, workspace, streams, count):
         assert c == d
@@ -93,7 +94,8 @@ class FakeCusparseLt(Handles):
         scale = host_floats(alpha, 1)[0]
         assert (scale, host_floats(beta, 1)[0], count) == (1 / 64**2 if a_shape[2] == 28 else 1, 0, 1)
         right = self._load(b, b_shape)
-        result = scale * (self.compressed[a] @ (right.T if op_b else right))
+        weights = self.compressed[int(self.backend.array(a, np.uint64, 1)[0]) - 1]
+        result = scale * (weights @ (right.T if op_b else right))
         assert result.shape == c_shape[:2]
         store_values(self.backend, d, c_shape[2], result)
 

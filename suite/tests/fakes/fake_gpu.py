@@ -109,6 +109,10 @@ class FakeBackend:
         self._step("download", array.nbytes)
         array.flat = np.frombuffer(bytes(self.memory[pointer]), array.dtype, array.size)
 
+    def copy(self, target, source, size):
+        self._step("copy", size)
+        self.memory[target][:size] = self.memory[source][:size]
+
     def fill(self, pointer, byte, size):
         self._step("fill", byte, size)
         if size < 1 << 20:  # an output, not the L2 flush

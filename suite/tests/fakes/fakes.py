@@ -127,6 +127,9 @@ class FakeKernel:
     open_count: int = 0
     prepared: list = field(default_factory=list)
     after_prepare: Callable[[], None] = lambda: None
+    weights: np.ndarray | None = None
+    """What a policy that streams copies; a result over a copy is off by the first of them."""
+    copies: int = 0
 
     def candidates(self, problem: Problem, operands, device):
         for variant, (us, fault) in self.variants.items():
@@ -164,4 +167,17 @@ class FakeKernel:
         def close():
             self.open_count -= 1
 
-        return Prepared(run, output.copy, lambda: output.fill(np.nan), close, prepare_ms=1.0, compile_ms=2.0)
+        def copied(names):
+            self.copies += 1
+
+            def over():
+                run()
+                output[...] += self.weights[0]
+
+            return over
+
+        return Prepared(
+            run, output.copy, lambda: output.fill(np.nan), close, prepare_ms=1.0, compile_ms=2.0,
+            arrays={} if self.weights is None else {"weights": self.weights},
+            copied=None if self.weights is None else copied,
+        )  # fmt: skip

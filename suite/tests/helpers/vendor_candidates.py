@@ -6,7 +6,7 @@ import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.plans.plan import Candidate
+from nnzbench.plans.plan import Candidate, Prepared
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -19,7 +19,7 @@ def every(kernel: str, problem: Problem, operands: Operands, device: GpuDevice) 
 
 
 def check_all(found: Iterable[Candidate], problem: Problem, operands: Operands) -> None:
-    """Each is right after poisoning its output; integers to the bit."""
+    """Each is right after poisoning its output, integers to the bit; and again over a copy of its weights."""
     expected = reference(problem, operands)
     for candidate in found:
         prepared = candidate.prepare()
@@ -31,4 +31,18 @@ def check_all(found: Iterable[Candidate], problem: Problem, operands: Operands) 
         error = relative_error(prepared.read(), expected)
         assert error == 0 if whole else passes(error, candidate.math), f"{candidate.variant}: {error}"
         assert prepared.capturable
+        if prepared.copied is not None:
+            check_a_copy(prepared)
         prepared.close()
+
+
+def check_a_copy(prepared: Prepared) -> None:
+    """The result over a copy of the weights is the same while those themselves are zeros."""
+    first = prepared.read()
+    again, kept = prepared.copied(tuple(prepared.arrays)), {name: one.read() for name, one in prepared.arrays.items()}
+    values = list(prepared.arrays)[-1]  # zeros in place of the structure would be another matrix
+    prepared.arrays[values].write(np.zeros_like(kept[values]))
+    prepared.poison()
+    again()
+    assert np.array_equal(prepared.read(), first)
+    prepared.arrays[values].write(kept[values])

@@ -27,6 +27,18 @@ def test_a_replay_lasts_long_enough_within_bounds(launch_us, launches):
     assert result.median == pytest.approx(launch_us)
 
 
+def test_streamed_launches_are_counted_one_by_one():
+    timer = timer_of(itertools.cycle([3.0, 5.0]))
+
+    def over_both():
+        timer.launch()
+        timer.launch()
+
+    result = measure(timer, over_both, "stream", clock=timer.clock, launches=2)
+    assert result.median == pytest.approx(4.0)
+    assert [call[1] for call in timer.calls if call[0] == "capture"] == [LAUNCHES[0], 25]  # of 8 us each
+
+
 def test_hot_without_capture_loops_over_the_stream():
     timer = timer_of(itertools.repeat(4.0))
     result = run(timer, "hot", capturable=False)

@@ -92,6 +92,38 @@ def test_calls_that_no_graph_holds_are_timed_in_the_stream_and_say_so_where_it_s
     assert {row.policy: row.reason for row in rows(tmp_path)} == {"hot": "stream launches, not a graph", "cold": ""}
 
 
+STREAM = Choice(policies=("hot", "stream"))
+
+
+@pytest.mark.parametrize(("bytes_each", "copies"), [(100, 10), (300, 4), (5000, 2)])
+def test_streamed_weights_are_copied_until_they_take_more_than_the_cache(tmp_path, bytes_each, copies):
+    kernel = FakeKernel(weights=np.zeros(bytes_each, np.int8))
+    sweep(tmp_path, kernel, choice=STREAM)
+    assert kernel.copies == copies - 1  # the first one is the candidate's own
+    assert {(row.policy, row.status, round(row.median_us, 6)) for row in rows(tmp_path)} == {
+        ("hot", "ok", 10.0),
+        ("stream", "ok", 10.0),
+    }
+    hot, stream = sorted(rows(tmp_path), key=lambda row: row.policy)
+    assert stream.floor_us == hot.floor_us
+    assert stream.limit_us > hot.limit_us  # its weights come from memory
+
+
+def test_a_result_over_a_copy_is_checked(tmp_path):
+    sweep(tmp_path, FakeKernel(weights=np.ones(2000, np.int8)), choice=STREAM)
+    assert {(row.status, row.reason.partition(":")[0]) for row in rows(tmp_path)} == {
+        ("wrong", "over a copy of the weights")
+    }
+
+
+def test_what_can_not_be_copied_is_timed_under_the_other_policies_alone(tmp_path):
+    sweep(tmp_path, FakeKernel(), choice=STREAM)
+    assert {row.policy: (row.status, row.reason) for row in rows(tmp_path)} == {
+        "hot": ("ok", ""),
+        "stream": ("unsupported", "it can't run over copies of its weights"),
+    }
+
+
 def test_a_policy_that_is_recorded_is_not_timed_again(tmp_path):
     sweep(tmp_path, FakeKernel(), choice=Choice(policies=("hot",)))
     device = FakeDevice()

@@ -10,7 +10,7 @@ convolution (Sputnik, section VII-D).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,8 +133,11 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     dense = dense_operand(preparing, b, case.dtype, case.b_turned)
     output = Output(device, m, n, case.dtype, case.c_turned)
     turns = {"a_transposed": case.transposed, "b_transposed": case.b_turned, "c_transposed": case.c_turned}
-    run = product(handle, case.math, (m, k, n), a, dense, output.array, **turns)
-    return finish(device, run, output, [], preparing)
+
+    def over(weights: Sequence[DeviceArray]) -> Callable[[], None]:
+        return product(handle, case.math, (m, k, n), weights[0], dense, output.array, **turns)
+
+    return finish(device, over([a]), output, [], preparing, [a], over)
 
 
 def product(

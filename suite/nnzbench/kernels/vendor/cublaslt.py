@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,20 +134,25 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
     output = Output(device, a.m, n, case.dtype, case.c_turned)
     scalars = scalars_of(case.math)
     result = output.array.pointer
-    first, second = (weights, dense) if case.c_turned else (dense, weights)
-    # fmt: off
-    arguments = (
-        handle.value, product.operation, scalars.ctypes.data, first.pointer, product.first,
-        second.pointer, product.second, scalars.ctypes.data + scalars.itemsize, result, product.result,
-        result, product.result, algorithm.ctypes.data, handle.workspace.pointer, WORKSPACE_BYTES, device.backend.stream,
-    )
-    # fmt: on
     what = f"cublaslt {case.variant}"
 
-    def run(keep: Any = (scalars, algorithm, weights, dense, output, handle)) -> None:
-        refusing(what, lambda: lt.matmul(*arguments))
+    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
+        first, second = (arrays[0], dense) if case.c_turned else (dense, arrays[0])
+        # fmt: off
+        arguments = (
+            handle.value, product.operation, scalars.ctypes.data, first.pointer, product.first,
+            second.pointer, product.second, scalars.ctypes.data + scalars.itemsize, result, product.result,
+            result, product.result, algorithm.ctypes.data, handle.workspace.pointer, WORKSPACE_BYTES,
+            device.backend.stream,
+        )
+        # fmt: on
 
-    return finish(device, run, output, [product], preparing)
+        def run(keep: Any = (scalars, algorithm, arrays, dense, output, handle)) -> None:
+            refusing(what, lambda: lt.matmul(*arguments))
+
+        return run
+
+    return finish(device, over([weights]), output, [product], preparing, [weights], over)
 
 
 class CublasLt:

@@ -77,20 +77,21 @@ def prepare_sddmm(inputs: Inputs, case: SddmmCase, pattern: CSR, a: Array, b: Ar
     preparing = Preparing(inputs)
     handle = open_handle(device)
     lib = handle.cusparse
-    (m, k), n = a.shape, b.shape[0]
-    offsets, indices = preparing.arrays(("pattern",), lambda: (pattern.offsets, pattern.indices))
+    (m, k), n, nnz = a.shape, b.shape[0], pattern.nnz
+    structure = preparing.arrays(("pattern",), lambda: (pattern.offsets, pattern.indices))
     left = preparing.array(("a",), lambda: to_storage(a, dtype))
     right = dense_operand(preparing, b, dtype, case.layout == "row")
     output = Values(device, 1, pattern.nnz, dtype)
 
-    def describe(descriptors: Descriptors) -> tuple[int, ...]:
+    def describe(descriptors: Descriptors, pattern: Sequence[DeviceArray]) -> tuple[int, ...]:
         none, transpose = int(lib.Operation.NON_TRANSPOSE), int(lib.Operation.TRANSPOSE)
         a_ = descriptors.dense(m, k, left.pointer)
         if case.layout == "transposed":
             operation, b_ = transpose, descriptors.dense(n, k, right.pointer)
         else:
             operation, b_ = none, descriptors.dense(k, n, right.pointer, case.layout == "col")
-        c = descriptors.csr((m, n, pattern.nnz), (offsets.pointer, indices.pointer, output.array.pointer))
+        offsets, indices = (part.pointer for part in pattern)
+        c = descriptors.csr((m, n, nnz), (offsets, indices, output.array.pointer))
         compute, algorithm = CUDA_TYPE["f32"], int(lib.SDDMMAlg.DEFAULT)
         return (handle.value, none, operation, handle.alpha, a_, b_, handle.beta, c, compute, algorithm)
 
@@ -101,7 +102,7 @@ def prepare_sddmm(inputs: Inputs, case: SddmmCase, pattern: CSR, a: Array, b: Ar
 
     preprocess = lib.sddmm_preprocess if case.preprocess else None
     routine = Routine(f"cusparse {case.variant}", buffer_size, lib.sddmm, preprocess)
-    return prepare_call(device, routine, describe, dtype, output, [offsets, indices, left, right], preparing)
+    return prepare_call(device, routine, describe, dtype, output, structure, [left, right], preparing)
 
 
 CSR_ALGORITHMS = ("CSR_ALG1", "CSR_ALG2")
@@ -172,7 +173,7 @@ def prepare_spmv(inputs: Inputs, case: SpmvCase, matrix: CSR, b: Array, dtype: s
     x = dense_operand(preparing, b, dtype)
     output = Output(device, matrix.m, 1, dtype)
 
-    def describe(descriptors: Descriptors) -> tuple[int, ...]:
+    def describe(descriptors: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
         a = _descriptor(descriptors, kind, matrix, parts)
         x_ = descriptors.vector(matrix.k, x.pointer)
         y = descriptors.vector(matrix.m, output.array.pointer)
@@ -181,7 +182,7 @@ def prepare_spmv(inputs: Inputs, case: SpmvCase, matrix: CSR, b: Array, dtype: s
 
     preprocess = lib.sp_mv_preprocess if case.preprocess else None
     routine = Routine(f"cusparse {case.variant}", lib.sp_mv_buffer_size, lib.sp_mv, preprocess)
-    return prepare_call(device, routine, describe, dtype, output, [*parts, x], preparing)
+    return prepare_call(device, routine, describe, dtype, output, parts, [x], preparing)
 
 
 def _stored_sliced_ell(matrix: CSR, dtype: str) -> tuple[Array, Array, Array]:

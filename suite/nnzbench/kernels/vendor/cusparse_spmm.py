@@ -193,7 +193,7 @@ def prepare_spmm(
     dense = dense_operand(preparing, b, dtype, turned=case.column_major)
     output = Output(device, matrix.m, n, dtype, case.column_major)
 
-    def describe(descriptors: Descriptors) -> tuple[int, ...]:
+    def describe(descriptors: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
         none = int(lib.Operation.NON_TRANSPOSE)
         a = _descriptor(descriptors, case, matrix, parts, blocks)
         b_ = descriptors.dense(matrix.k, n, dense.pointer, case.column_major)
@@ -203,7 +203,7 @@ def prepare_spmm(
 
     preprocess = lib.sp_mm_preprocess if case.preprocess else None
     routine = Routine(f"cusparse {case.variant}", lib.sp_mm_buffer_size, lib.sp_mm, preprocess)
-    return prepare_call(device, routine, describe, dtype, output, [*parts, dense], preparing)
+    return prepare_call(device, routine, describe, dtype, output, parts, [dense], preparing)
 
 
 def _parts(

@@ -14,6 +14,7 @@ import numpy as np
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
+    Closable,
     Freed,
     Output,
     Preparing,
@@ -136,15 +137,19 @@ class Routine:
 def prepare_call(
     device: GpuDevice,
     routine: Routine,
-    describe: Callable[[Descriptors], tuple[int, ...]],
+    describe: Callable[[Descriptors, Sequence[DeviceArray]], tuple[int, ...]],
     dtype: str,
     output: Output,
-    inputs: Sequence[DeviceArray],
+    weights: Sequence[DeviceArray],
+    others: Sequence[DeviceArray],
     preparing: Preparing,
 ) -> Prepared:
-    """The routine on what `describe` makes of fresh descriptors. Raises `Unsupported` where cuSPARSE refuses it."""
+    """The routine on what `describe` makes of fresh descriptors and `weights`; `others` are its other inputs.
+
+    Raises `Unsupported` where cuSPARSE refuses it.
+    """
     handle = open_handle(device)
-    descriptors = Descriptors(handle.cusparse, CUDA_TYPE[dtype])
+    held: list[Closable] = []
 
     def call(library: Callable[[], T]) -> T:
         try:
@@ -154,21 +159,26 @@ def prepare_call(
                 raise
             raise Unsupported(f"{refused} ({handle.version()}; {REFUSES_F16})") from None
 
-    try:
-        arguments = call(lambda: describe(descriptors))
-        size = call(lambda: routine.buffer_size(*arguments))
-        workspace = device.empty((max(1, size),), np.uint8)
-        if routine.preprocess is not None:
-            preprocess = routine.preprocess
-            call(lambda: preprocess(*arguments, workspace.pointer))
-    except BaseException:
-        descriptors.close()
-        raise
+    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
+        descriptors = Descriptors(handle.cusparse, CUDA_TYPE[dtype])
+        try:
+            arguments = call(lambda: describe(descriptors, arrays))
+            size = call(lambda: routine.buffer_size(*arguments))
+            workspace = device.empty((max(1, size),), np.uint8)
+            if routine.preprocess is not None:
+                preprocess = routine.preprocess
+                call(lambda: preprocess(*arguments, workspace.pointer))
+        except BaseException:
+            descriptors.close()
+            raise
+        held.extend((descriptors, Freed(workspace)))
 
-    def run(keep: Any = (handle, inputs, workspace, output)) -> None:
-        call(lambda: routine.run(*arguments, workspace.pointer))
+        def run(keep: Any = (handle, arrays, others, workspace, output)) -> None:
+            call(lambda: routine.run(*arguments, workspace.pointer))
 
-    return finish(device, run, output, [descriptors, Freed(workspace)], preparing)
+        return run
+
+    return finish(device, over(weights), output, held, preparing, weights, over)
 
 
 def csr_parts(preparing: Preparing, matrix: CSR, dtype: str, coordinates: bool) -> tuple[DeviceArray, ...]:

@@ -6,7 +6,7 @@ it. Compression and the search for the fastest algorithm are untimed and counted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -222,12 +222,18 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
     except BaseException:
         product.close()
         raise
-    arguments = (value, product.plan, *operands, workspace.pointer, streams.ctypes.data, streams.size)
 
-    def run(keep: Any = (handle, product, compressed, dense, workspace, output, scalars)) -> None:
-        refusing(what, lambda: lt.matmul(*arguments))
+    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
+        operands = (alpha, arrays[0].pointer, dense.pointer, beta, result, result)
+        arguments = (value, product.plan, *operands, workspace.pointer, streams.ctypes.data, streams.size)
 
-    return finish(device, run, output, [product, Freed(compressed, workspace)], preparing)
+        def run(keep: Any = (handle, product, arrays, dense, workspace, output, scalars)) -> None:
+            refusing(what, lambda: lt.matmul(*arguments))
+
+        return run
+
+    freed = Freed(compressed, workspace)
+    return finish(device, over([compressed]), output, [product, freed], preparing, [compressed], over)
 
 
 class CusparseLt:

@@ -6,10 +6,11 @@ inputs is made once for all candidates that take it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -284,13 +285,21 @@ class Output:
 
 
 def finish(
-    device: GpuDevice, run: Callable[[], None], output: Result, resources: Sequence[Closable], preparing: Preparing
+    device: GpuDevice,
+    run: Callable[[], None],
+    output: Result,
+    resources: Sequence[Closable],
+    preparing: Preparing,
+    weights: Sequence[DeviceArray] = (),
+    over: Callable[[Sequence[DeviceArray]], Callable[[], None]] | None = None,
 ) -> Prepared:
     """A `Prepared` of a library call: run once (libraries load modules at first use) and tried in a graph.
 
     `resources` are the candidate's own, closed in order after the stream is idle; also where the first run fails.
+    `over` gives the call over other arrays in the place of the `weights`.
     """
     prepare_ms = 0.0
+    arrays = {f"weights{place}": array for place, array in enumerate(weights)}
 
     def close() -> None:
         device.synchronise()
@@ -311,7 +320,20 @@ def finish(
         if not isinstance(error, Unsupported):
             preparing.failed()
         raise
-    return Prepared(run, output.read, output.poison, close, prepare_ms=prepare_ms, capturable=capturable)
+    return Prepared(
+        run, output.read, output.poison, close, prepare_ms=prepare_ms, capturable=capturable, arrays=arrays,
+        copied=functools.partial(_copied, arrays, over) if over else None,
+    )  # fmt: skip
+
+
+def _copied(
+    arrays: Mapping[str, DeviceArray],
+    over: Callable[[Sequence[DeviceArray]], Callable[[], None]],
+    names: Collection[str],
+) -> Callable[[], None]:
+    run = over([array.copy() if name in names else array for name, array in arrays.items()])
+    run()  # as the first one, outside any graph
+    return run
 
 
 class Freed:

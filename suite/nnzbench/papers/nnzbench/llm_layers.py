@@ -9,7 +9,7 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, written_here
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.nnzbench import llm_bounds
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
@@ -23,6 +23,7 @@ EXPERIMENT = Experiment(
         *("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer"),
         *("row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
     ),
+    policies=POLICIES,
     only={"cusparselt": "*_2of4"},
 )
 """Dense products first: what everything is compared with is then recorded wherever a run ends."""

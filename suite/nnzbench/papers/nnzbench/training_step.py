@@ -7,12 +7,11 @@ import functools
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.data import POLICIES
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE, DENSE, FP16, TF32, Selector
 from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.problems.experiment import AND_F16, USUAL, Experiment, dtypes_of
 from nnzbench.report.pages.page import Answer, Dots, Made, Page, RatioTable
 from nnzbench.report.pages.view import View
 from nnzbench.report.text.tables import number
@@ -84,7 +83,7 @@ def page() -> Page:
             *(
                 Made(f"µs, {policy}: {' + '.join(PARTS.values())} = step", functools.partial(steps, policy),
                      "sums of times of several problems")
-                for policy in POLICIES
+                for policy in USUAL
             ),
         ),
         baseline=DENSE,

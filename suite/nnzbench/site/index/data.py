@@ -16,12 +16,12 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.facts import cells, nearby
-from nnzbench.facts.data import POLICIES
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
 from nnzbench.facts.table import pairs
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.problems.experiment import POLICIES
 from nnzbench.report import render
 from nnzbench.report.data import context
 from nnzbench.report.draw.maps import STEPS
