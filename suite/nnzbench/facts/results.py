@@ -14,7 +14,8 @@ from typing import Any, get_args
 import pandas as pd
 
 from nnzbench.facts import marks
-from nnzbench.kernels.registry import role_of
+from nnzbench.kernels.registry import about, role_of
+from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.measure.peaks import Peaks, peaks_of
 from nnzbench.measure.roofline import recorded_us
 from nnzbench.problems.problem import DType
@@ -22,8 +23,10 @@ from nnzbench.records import memory, shown
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import KEY, RecordError, frame_of, place
-from nnzbench.records.selection import CONTEST, each_once, fastest, maths_of
+from nnzbench.records.selection import CONTEST, each_once, fastest, maths_of, superseded
 
+PRODUCTS = ("cublas", "cublaslt")
+"""Dense libraries that multiply by the matrix before pruning, too."""
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
 
@@ -49,8 +52,8 @@ class ResultSet:
 
     `limit_us` is `roofline.recorded_us`. Added are `math`, `role` (`kernel.role_of`), `limit_share`, `gflops`, and
     `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
-    (`tuned.chosen_untuned`) and `cut_short` (`tuned.cut_short`); `host_time` (`host_time.may_hold`). Rows of a stand-in
-    are those of the real pattern's problem (`sources.joined`)."""
+    (`tuned.chosen_untuned`) and `cut_short` (`tuned.cut_short`); `host_time` (`host_time.may_hold`); `superseded`
+    (`selection.superseded`). Rows of a stand-in are those of the real pattern's problem (`sources.joined`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -122,6 +125,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     kept["limit_us"] = _rooflines(kept, peaks)
     kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
     measured = derived(kept).assign(
+        superseded=superseded(kept),
         memory_bytes=_memory(kept, folder / memory.FILE),
         untuned=marks.chosen_untuned(kept, tuning),
         cut_short=marks.cut_short(kept, tuning),
@@ -135,7 +139,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         recorded=recorded,
         frame=frame,
         device=devices[0],
-        left_out=(*_left_out(recorded, devices), *marks.sentences(left), *patterns),
+        left_out=(*_left_out(recorded, devices), *marks.sentences(left), *patterns, *_pruned(frame)),
         environment=environments[kept["environment"].iloc[-1]],
         environments=tuple(
             (name, int((kept["environment"] == name).sum()), found) for name, found in environments.items()
@@ -166,6 +170,7 @@ def nothing(folder: Path) -> ResultSet:
     """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
     empty = frame_of(())
     frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
+    frame = frame.assign(superseded=False)
     return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, (), {})
 
 
@@ -215,6 +220,18 @@ def _left_out(recorded: pd.DataFrame, devices: Sequence[str]) -> list[str]:
     if devices[0] not in GPU_DEVICES:
         out.append(f"The device is `{devices[0]}`: its times say nothing of a GPU.")
     return out
+
+
+def _pruned(frame: pd.DataFrame) -> Iterator[str]:
+    """Says on how many problems a dense product is timed on the pruned matrix alone."""
+    dense = frame["kernel"].isin({name for name in PRODUCTS if about(name).work == "dense"})
+    timed = frame[dense & frame["op"].isin(("spmm", "spmv")) & frame["median_us"].notna()]
+    alone = set(timed["problem"]) - set(timed.loc[timed["variant"].str.endswith(UNPRUNED), "problem"])
+    if alone:
+        yield (
+            f"On {len(alone)} of {timed['problem'].nunique()} problems dense products are timed with the pruned matrix "
+            "alone. Its zeros take less power, which changes fp16 times of large layers by up to 10 %."
+        )
 
 
 def _device_rank(device: str) -> tuple[int, str]:

@@ -44,6 +44,8 @@ class Selector:
     """First word of the problem's source; empty for all."""
     also: str = ""
     """A second arithmetic class whose rows compete."""
+    pruned: bool = False
+    """Whether it is a dense product with the pruned matrix, though its time with the unpruned one is known."""
     one_choice: bool = False
     """Whether one candidate of a problem stands for it under all policies, that of the least product of its times,
     rather than the fastest under each."""
@@ -107,6 +109,11 @@ def best_dense(math: str) -> Selector:
     return Selector(f"best dense {MATHS[math]}", ("cublas", "cublaslt"), math)
 
 
+def over_pruned(math: str) -> Selector:
+    """The fastest of them on the pruned matrix, where the unpruned one is timed too."""
+    return Selector(f"best dense {MATHS[math]}, pruned matrix", ("cublas", "cublaslt"), math, pruned=True)
+
+
 CUBLAS = Selector("cuBLAS fp32", ("cublas",))
 DENSE, TF32, FP16, INT8 = (best_dense(math) for math in ("f32", "tf32", "f16", "i8"))
 CUSPARSE = Selector("best cuSPARSE fp32", ("cusparse",))
@@ -135,7 +142,7 @@ def rows_of(frame: pd.DataFrame, selector: Selector) -> pd.DataFrame:
         kept &= frame["kernel"].isin(selector.kernels)
     if selector.roles:
         kept &= frame["role"].isin(selector.roles)
-    found = frame[kept]
+    found = frame[kept & (frame.get("superseded", False) == selector.pruned)]
     if selector.source:
         found = found[found["source"].str.match(rf"{re.escape(selector.source)}(:|$)")]
     if selector.variants:

@@ -186,6 +186,11 @@ class _Trial:
     conditions: Conditions
     before_timing: Callable[[Callable[[], None]], None]
 
+    @property
+    def truth(self) -> Callable[[], Reference]:
+        """What results are compared with."""
+        return self.candidate.truth or self.reference
+
     def run(self) -> Outcome:
         """Prepares the candidate, and whatever happens frees it again."""
         work = self.conditions.work
@@ -212,10 +217,10 @@ class _Trial:
         with work.on_gpu("preparing"):
             first = _fresh_result(prepared)
         with work.phases.of("checking"):
-            error = relative_error(first, self.reference())
+            error = relative_error(first, self.truth())
         seconds = clock() - start
         if not passes(error, tolerance):
-            return Outcome("wrong", why(first, self.reference(), error, tolerance), error)
+            return Outcome("wrong", why(first, self.truth(), error, tolerance), error)
         guard = None
         if (plan := self.candidate.plan) is not None and self.conditions.outside is not None:
             guard = Guard(prepared, plan, tolerance, self.conditions.outside)
@@ -240,9 +245,9 @@ class _Trial:
             with work.phases.of("preparing"):
                 last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
         with work.phases.of("checking"):
-            again = error if _same_bits(first, last) else relative_error(last, self.reference())
+            again = error if _same_bits(first, last) else relative_error(last, self.truth())
         if not passes(again, tolerance):
-            return Outcome("wrong", f"after timing: {why(last, self.reference(), again, tolerance)}", again)
+            return Outcome("wrong", f"after timing: {why(last, self.truth(), again, tolerance)}", again)
         return Outcome("ok", "", max(error, again), measurements, refused)
 
     def _timed(
@@ -293,9 +298,9 @@ class _Trial:
             run()
             found = prepared.read()
             if not _same_bits(first, found):
-                error = relative_error(found, self.reference())
+                error = relative_error(found, self.truth())
                 if not passes(error, tolerance):
-                    raise Cheat(f"over a copy of the weights: {why(found, self.reference(), error, tolerance)}", error)
+                    raise Cheat(f"over a copy of the weights: {why(found, self.truth(), error, tolerance)}", error)
 
 
 def each(runs: Sequence[Callable[[], None]]) -> None:

@@ -156,6 +156,8 @@ class Candidate:
     prepare: Callable[[], Prepared]
     plan: Plan | None = None
     """What `prepare` compiles, so that many can be compiled at once; None for a library."""
+    truth: Callable[[], Any] | None = None
+    """Gives the `Reference` of a candidate whose operands are not the problem's; None for the problem's own."""
     tolerance: str = ""
     """Class of `check.TOLERANCE` where it is not that of `math`."""
     ready: Callable[[], None] | None = None

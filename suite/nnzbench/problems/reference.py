@@ -63,6 +63,19 @@ def reference(problem: Problem, operands: Operands) -> Reference:
     return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
 
 
+def dense_reference(a: Array, b: Array) -> Reference:
+    """Of A (m, k) B (k, n), some rows of A at a time."""
+    b = _float64(b)
+    value, scale = np.empty((len(a), b.shape[1])), np.empty((len(a), b.shape[1]))
+    sizes = _magnitudes(b.copy())
+    step = max(1, BLOCK // max(1, a.shape[1]))
+    for at in range(0, len(a), step):
+        rows = _float64(a[at : at + step])
+        value[at : at + step] = rows @ b
+        scale[at : at + step] = _magnitudes(rows) @ sizes
+    return Reference(value, scale)
+
+
 def _left(matrix: CSR, columns: int) -> Any:
     """The matrix in float64, dense where that is faster for that many columns: BLAS runs on all cores, SciPy on one."""
     if matrix.nnz * columns > DENSE_REFERENCE * matrix.m * matrix.k:

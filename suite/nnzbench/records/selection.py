@@ -10,6 +10,7 @@ from functools import cache
 import pandas as pd
 
 from nnzbench.kernels.registry import about, kernels
+from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
 from nnzbench.problems.check import TOLERANCE
@@ -35,6 +36,19 @@ def class_of(kernel: str, variant: str, dtype: str) -> str:
     return first if first in TOLERANCE else _only_class(kernel) or dtype
 
 
+def superseded(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Of each row (with its `math`), whether it is dense, multiplies by the pruned matrix, and on its problem some
+    dense library has a time of the unpruned one: such a row competes for nothing."""
+    contest = [name for name in CONTEST if name != "kernel"]
+    honest = frame["variant"].str.endswith(UNPRUNED)
+    timed = frame.loc[honest & frame["median_us"].notna(), contest]
+    if timed.empty:
+        return pd.Series(False, frame.index)
+    dense = frame["kernel"].map({name: about(name).work == "dense" for name in frame["kernel"].unique()})
+    here = pd.MultiIndex.from_frame(frame[contest]).isin(pd.MultiIndex.from_frame(timed))
+    return pd.Series(here, frame.index) & dense.astype(bool) & ~honest
+
+
 @functools.cache
 def _only_class(kernel: str) -> str:
     """The one arithmetic class of a kernel whose inputs have another type, such as TF32 of fp32; else empty."""
@@ -58,7 +72,8 @@ def each_once(frame: pd.DataFrame, columns: list[str], of: Callable[..., str]) -
 
 def fastest(frame: pd.DataFrame) -> pd.Series[bool]:
     """Of each row (with its `math`), whether it is the fastest timed one of its contest; the first of equals."""
-    timed = frame.loc[(frame["status"] == "ok") & frame["median_us"].notna(), [*CONTEST, "median_us"]]
+    able = (frame["status"] == "ok") & frame["median_us"].notna() & ~superseded(frame)
+    timed = frame.loc[able, [*CONTEST, "median_us"]]
     best = timed.sort_values("median_us", kind="stable").drop_duplicates(CONTEST)
     return pd.Series(frame.index.isin(best.index), frame.index)
 

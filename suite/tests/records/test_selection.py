@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 from fake_records import failed, record, timed
 
-from nnzbench.records.selection import math_class, select
+from nnzbench.records.record import frame_of
+from nnzbench.records.selection import math_class, maths_of, select, superseded
 
 
 def row(variant, us, **changes):
@@ -28,6 +29,16 @@ def test_math_modes_compete_apart():
     rows = [row("f32_algo1", 5.0, kernel="cublas"), row("tf32_algo1", 2.0, kernel="cublas")]
     assert chosen(rows) == ["f32_algo1", "tf32_algo1"]
     assert [math_class(r) for r in rows] == ["f32", "tf32"]
+
+
+def test_dense_times_over_the_unpruned_matrix_stand_where_there_are_some():
+    """The pruned matrix takes less power: its time is kept and stands for nothing, on that problem."""
+    names = [("cublas", "f16_a"), ("cublas", "f16_a_unpruned"), ("cublaslt", "f16_b"), ("tensor_spmm", "f16_c")]
+    rows = [row(variant, us, kernel=kernel) for us, (kernel, variant) in enumerate(names, 1)]
+    assert chosen(rows) == ["f16_a_unpruned", "f16_c"]
+    assert chosen([*rows, row("f16_a", 1.0, kernel="cublas", problem="q")]) == ["f16_a_unpruned", "f16_c", "f16_a"]
+    frame = frame_of(rows)
+    assert superseded(frame.assign(math=maths_of(frame))).tolist() == [True, False, True, False]
 
 
 def test_math_class_of_a_kernel_with_one_class_alone_is_that():

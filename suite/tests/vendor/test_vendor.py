@@ -18,14 +18,15 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00", "cusparse": "csr_default_row"}
+FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00_unpruned", "cusparse": "csr_default_row"}
 SHAPES = [(8, 16, 4), (7, 5, 1), (33, 17, 49), (1, 64, 7)]
 
 
-def make(m, k, n, dtype="f32", density=0.3):
+def make(m, k, n, dtype="f32", density=0.3, empty=True):
     rng = np.random.default_rng(m * n)
     dense = rng.standard_normal((m, k)).astype(np.float32) * (rng.random((m, k)) < density)
-    dense[m // 2] = 0.0  # a row without a nonzero
+    if empty:
+        dense[m // 2] = 0.0  # a row without a nonzero
     matrix = CSR.from_dense(dense)
     b = rng.standard_normal((k, n)).astype(np.float32)
     problem = Problem("t", "p", "spmm", m, k, n, 0.7, "uniform:0", dtype)
@@ -65,7 +66,7 @@ def test_every_variant_computes_the_product(kernel, dtype, shape, gpu):
 def test_fp8_is_one_layout_of_the_operands_and_both_of_the_result(shape, gpu):
     problem, operands = make(*shape, "f8")
     found = every("cublaslt", problem, operands, gpu)
-    assert {name.rpartition("_")[0] for name in found} == {"f8_rowmajor_bcol", "f8_rowmajor_bcol_ccol"}
+    assert {name.partition("_algo")[0] for name in found} == {"f8_rowmajor_bcol", "f8_rowmajor_bcol_ccol"}
     check_all(found.values(), problem, operands)
     assert next(iter(found.values())).prepare().read().dtype == np.float16
 
@@ -82,14 +83,24 @@ def test_integers_are_summed_exactly(kernel, gpu):
 def test_cublas_offers_each_math_mode_in_every_layout(gpu):
     found = every("cublas", *make(4, 8, 4), gpu)
     half = [f"{layout}major{turn}" for turn in ("", "_bcol_ccol", "_bcol", "_ccol") for layout in ("row", "col")]
-    assert list(found) == ["f32_rowmajor", "f32_colmajor", *(f"tf32_{layout}" for layout in half)]
+    names = ["f32_rowmajor", "f32_colmajor", *(f"tf32_{layout}" for layout in half)]
+    assert list(found) == [name + of for name in names for of in ("_unpruned", "")]
     assert found["tf32_colmajor"].math == "tf32"
     for one in found.values():
         one.prepare().run()
     modes = [call[1] for call in gpu.fakes["cublas"].calls if call[0] == "gemm"]
     assert {int(mode) for mode in modes[: len(modes) // 5]} == {68}  # IEEE fp32 first, TF32 only where it says so
     assert {int(mode) for mode in modes[len(modes) // 5 :]} == {77}
-    assert list(every("cublas", *make(4, 8, 4, "f16"), gpu)) == [f"f16_{layout}" for layout in half]
+    assert list(every("cublas", *make(4, 8, 4, "f16"), gpu))[1::2] == [f"f16_{layout}" for layout in half]
+    assert list(every("cublas", *make(4, 8, 4, "f16", density=1.1, empty=False), gpu)) == [f"f16_{one}" for one in half]
+
+
+def test_unpruned_weights_are_those_of_the_pattern_and_have_no_zeros():
+    _, operands = make(33, 17, 4, "bf16")
+    matrix = operands.sparse
+    whole, pruned = (vendor_support.dense_weights(matrix, "bf16", pruned=one) for one in (False, True))
+    assert (whole != 0).all()
+    assert np.array_equal(whole[pruned != 0], pruned[pruned != 0])
 
 
 def test_one_cublas_handle_serves_all_and_has_its_workspace_after_its_stream(gpu):
@@ -103,10 +114,13 @@ def test_one_cublas_handle_serves_all_and_has_its_workspace_after_its_stream(gpu
 
 def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descriptors(gpu):
     found = every("cublaslt", *make(4, 8, 4), gpu)
-    assert list(found)[:4] == [*(f"f32_rowmajor_algo0{at}" for at in range(3)), "f32_colmajor_algo00"]
+    assert list(found)[:4] == [
+        *(f"f32_rowmajor_algo0{at}_unpruned" for at in range(3)),
+        "f32_colmajor_algo00_unpruned",
+    ]
     assert len(found) == 6 + 8 * FURTHER
     library = gpu.fakes["cublasLt"]
-    prepared = found["tf32_colmajor_algo02"].prepare()
+    prepared = found["tf32_colmajor_algo02_unpruned"].prepare()
     assert library.run_with[-1] == (77, 1002)
     prepared.close()
     assert list(library.live.values()) == ["handle"]
@@ -169,7 +183,7 @@ def test_memory_is_given_back(kernel, gpu):
     assert len(gpu.backend.memory) == before
 
 
-@pytest.mark.parametrize(("kernel", "uploads"), [("cublas", 4), ("cublaslt", 4), ("cusparse", 6)])
+@pytest.mark.parametrize(("kernel", "uploads"), [("cublas", 6), ("cublaslt", 4), ("cusparse", 6)])
 def test_each_form_of_an_input_is_uploaded_once_for_all_candidates(kernel, uploads, gpu):
     found = every(kernel, *make(8, 16, 4), gpu)
     found[FIRST[kernel]].prepare()  # opens the library and the timer
@@ -179,7 +193,7 @@ def test_each_form_of_an_input_is_uploaded_once_for_all_candidates(kernel, uploa
         if one.variant != "blocks":
             one.prepare()
     assert len(found) >= 4
-    # cublas: weights and b in both layouts; cusparse: offsets or rows, columns, values, b in both layouts
+    # cublas: weights, pruned or not, b in both layouts; cusparse: offsets or rows, columns, values, b in both layouts
     assert sum(step[0] == "upload" for step in gpu.backend.log) == uploads
 
 

@@ -11,7 +11,8 @@ convolution (Sputnik, section VII-D).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ from nnzbench.kernels.vendor.support import (
     RESULT_TYPE,
     WEIGHTS,
     WORKSPACE_BYTES,
+    Form,
     Inputs,
     Output,
     Preparing,
+    UnprunedTruth,
     dense_operand,
     dense_weights,
     finish,
@@ -42,7 +45,10 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import Reference
 
+UNPRUNED = "_unpruned"
+"""End of the variants whose weights are those before pruning, as who does not prune would multiply by."""
 MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",), "i8": ("i8",)}
 """Math modes by problem dtype."""
 
@@ -58,21 +64,32 @@ class GemmCase:
     """Whether the dense operand is stored (n, k) row-major."""
     c_turned: bool = False
     """Whether the result is stored (n, m) row-major."""
+    pruned: bool = True
+    """Whether the weights are the problem's, or those before pruning (`support.before_pruning`)."""
 
     @property
     def variant(self) -> str:
         """Such as `f32_rowmajor` or `f16_colmajor_bcol_ccol`."""
         name = f"{self.math}_{'colmajor' if self.transposed else 'rowmajor'}"
-        return name + "_bcol" * self.b_turned + "_ccol" * self.c_turned
+        return name + "_bcol" * self.b_turned + "_ccol" * self.c_turned + UNPRUNED * (not self.pruned)
 
     @property
     def dtype(self) -> str:
         """Storage type of operands and result."""
         return "f32" if self.math == "tf32" else self.math
 
+    @property
+    def form(self) -> Form:
+        """Of the weights among the inputs of a problem."""
+        return (WEIGHTS, self.dtype, self.transposed, *(["unpruned"] * (not self.pruned)))
+
     def weights(self, a: CSR) -> Callable[[], Array]:
         """Makes the weights (m, k) as they lie in memory."""
-        return lambda: dense_weights(a, self.dtype, self.transposed)
+        return lambda: dense_weights(a, self.dtype, self.transposed, self.pruned)
+
+    def truth(self, device: GpuDevice, a: CSR, b: Array) -> Callable[[], Reference] | None:
+        """What its result is compared with, where that is not the problem's."""
+        return None if self.pruned else partial(device.library("unpruned_truth", UnprunedTruth), a, b)
 
 
 def gemm_cases(dtype: str, turned: bool = True) -> list[GemmCase]:
@@ -129,7 +146,7 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     require_math(device, case.math)
     preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
-    a = preparing.array((WEIGHTS, case.dtype, case.transposed), weights)
+    a = preparing.array(case.form, weights)
     dense = dense_operand(preparing, b, case.dtype, case.b_turned)
     output = Output(device, m, n, case.dtype, case.c_turned)
     turns = {"a_transposed": case.transposed, "b_transposed": case.b_turned, "c_transposed": case.c_turned}
@@ -195,15 +212,17 @@ class Cublas:
     dtypes = frozenset(MODES)
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """One per math mode and layout. Raises `Unsupported` without a GPU."""
+        """Two per math mode and layout: weights before and after pruning. Raises `Unsupported` without a GPU."""
         a, b = operands.sparse, operands.dense["b"]
-        inputs = Inputs(require_gpu(device, self.name), a)
-        for case in gemm_cases(problem.dtype):
+        gpu = require_gpu(device, self.name)
+        inputs = Inputs(gpu, a)
+        both = [one for case in gemm_cases(problem.dtype) for one in (replace(case, pruned=False), case)]
+        for case in both if a.nnz < a.m * a.k else both[1::2]:
 
             def prepare(case: GemmCase = case) -> Prepared:
                 return prepare_gemm(inputs, case, a.m, case.weights(a), b)
 
-            yield Candidate(case.variant, case.math, prepare)
+            yield Candidate(case.variant, case.math, prepare, truth=case.truth(gpu, a, b))
 
 
 register(

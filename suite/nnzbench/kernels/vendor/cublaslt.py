@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,10 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
-from nnzbench.kernels.vendor.cublas import MODES, GemmCase, compute_type, gemm_cases, scalars_of
+from nnzbench.kernels.vendor.cublas import MODES, UNPRUNED, GemmCase, compute_type, gemm_cases, scalars_of
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     RESULT_TYPE,
-    WEIGHTS,
     WORKSPACE_BYTES,
     Inputs,
     Output,
@@ -129,7 +129,7 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
     handle = open_library(device, "cublaslt", lambda: Handle(device))
     lt = handle.lt
     product = refusing("cublaslt", lambda: Product(handle, case, a.m, a.k, n))
-    weights = preparing.array((WEIGHTS, case.dtype, case.transposed), case.weights(a))
+    weights = preparing.array(case.form, case.weights(a))
     dense = dense_operand(preparing, b, case.dtype, case.b_turned)
     output = Output(device, a.m, n, case.dtype, case.c_turned)
     scalars = scalars_of(case.math)
@@ -164,7 +164,7 @@ class CublasLt:
     dtypes = frozenset(MODES) | {"f8"}
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """At most `ALGORITHMS` per math mode and layout, `FURTHER` where B or C are turned.
+        """At most `ALGORITHMS` per math mode and layout, `FURTHER` where B or C are turned; on weights before pruning.
 
         Raises `Unsupported` without a GPU or cuBLASLt.
         """
@@ -172,18 +172,21 @@ class CublasLt:
         handle = open_library(gpu, "cublaslt", lambda: Handle(gpu))
         a, b = operands.sparse, operands.dense["b"]
         inputs = Inputs(gpu, a)
+        whole = a.nnz == a.m * a.k
         for case in gemm_cases(problem.dtype):
             try:
                 proposed = _proposed(gpu, handle, case, problem)
             except Unsupported as error:
                 yield refusal(case.variant, case.math, str(error))
                 continue
+            ours = replace(case, pruned=whole)
             for index, algorithm in enumerate(proposed):
 
-                def prepare(case: GemmCase = case, algorithm: Array = algorithm) -> Prepared:
+                def prepare(case: GemmCase = ours, algorithm: Array = algorithm) -> Prepared:
                     return prepare_algorithm(inputs, case, algorithm, a, b)
 
-                yield Candidate(f"{case.variant}_algo{index:02}", case.math, prepare)
+                name = f"{case.variant}_algo{index:02}{'' if whole else UNPRUNED}"
+                yield Candidate(name, case.math, prepare, truth=ours.truth(gpu, a, b))
 
 
 def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Problem) -> list[Array]:

@@ -21,6 +21,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import ARCHITECTURES, architecture
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import to_e4m3
+from nnzbench.problems.reference import Reference, dense_reference
 
 SHARE = 8
 """Inputs kept between candidates take at most one part in this many of the GPU's memory."""
@@ -51,6 +52,23 @@ class Weights:
     def close(self) -> None:
         """Holds nothing."""
         self._held.clear()
+
+
+class UnprunedTruth:
+    """The float64 result over the matrix as it was before pruning; kept for the last matrix and dense operand."""
+
+    def __init__(self) -> None:
+        self._of: tuple[CSR, Array] | None = None
+        self._truth: Reference | None = None
+
+    def __call__(self, matrix: CSR, b: Array) -> Reference:
+        if self._truth is None or self._of is None or self._of[0] is not matrix or self._of[1] is not b:
+            self._of, self._truth = (matrix, b), dense_reference(before_pruning(matrix), b)
+        return self._truth
+
+    def close(self) -> None:
+        """Holds nothing."""
+        self._of = self._truth = None
 
 
 class Inputs:
@@ -136,9 +154,25 @@ def swapped(array: Array) -> Array:
     return result
 
 
-def dense_weights(matrix: CSR, dtype: str, transposed: bool = False) -> Array:
-    """The matrix as the GPU stores it with its zeros, (m, k) or (k, m) row-major."""
-    dense = matrix.with_values(to_storage(matrix.values, dtype)).to_dense()
+def before_pruning(matrix: CSR) -> Array:
+    """A matrix (m, k) that pruning may have made this one of: where it has zeros, its values over again.
+
+    Who does not prune multiplies by such a one: the power that tensor cores take, and so their clock, depends on the
+    zeros. The values that were pruned in fact are nowhere recorded.
+    """
+    dense = matrix.to_dense()
+    zeros = dense == 0
+    if matrix.nnz:
+        dense[zeros] = np.resize(matrix.values, np.count_nonzero(zeros))
+    return dense
+
+
+def dense_weights(matrix: CSR, dtype: str, transposed: bool = False, pruned: bool = True) -> Array:
+    """The matrix as the GPU stores it with its zeros, or with the values before pruning; (m, k) or (k, m) row-major."""
+    if pruned:
+        dense = matrix.with_values(to_storage(matrix.values, dtype)).to_dense()
+    else:
+        dense = to_storage(before_pruning(matrix), dtype)
     return swapped(dense) if transposed else dense
 
 

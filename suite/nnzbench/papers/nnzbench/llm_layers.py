@@ -6,7 +6,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts.groups import Group
-from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, written_here
+from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, over_pruned, written_here
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.nnzbench import llm_bounds
 from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
@@ -74,8 +74,9 @@ def page() -> Page:
         "than the dense product?",
         intro="Weights of public language models (sizes and sources in `datasets/problems/llm_layers.csv`) with their "
         "zeros anywhere, times 1 to 256 columns (tokens or requests at once), in fp16 with sums in fp32. The baseline "
-        "is the fastest dense fp16 product: cuBLAS and every algorithm that cuBLASLt proposes, in both layouts. The "
-        "rows and columns of patterns like magnitude pruning's vary as in pruned Transformers of the collection.",
+        "is the fastest dense fp16 product: cuBLAS and every algorithm that cuBLASLt proposes, in both layouts, "
+        "with the matrix before pruning. The rows and columns of patterns like magnitude pruning's vary as in pruned "
+        "Transformers of the collection.",
         answers=(
             Answer(groups[0], tensor, FP16, (flash,), claim="flash-llm-cublas-90"),
             Answer(groups[1], tensor, FP16, (flash,), claim="flash-llm-cublas-70"),
@@ -106,6 +107,8 @@ def page() -> Page:
                                                            by=("layer", "n", "level")))
                 for math in other
             ),
+            Pivot("Dense fp16 with the pruned matrix, over the unpruned one", (over_pruned("f16"),), "ratio", FP16,
+                  ("layer", "level"), "n"),
             Pivot("Every layer: µs of the best sparse and dense fp16 products", (best, FP16), "time",
                   rows=("layer", "level", "subject"), columns="n", group=UNIFORM),
             Pivot("Flash-LLM and SpInfer here: over dense fp16", (flash, spinfer, best), "ratio", FP16,

@@ -43,7 +43,7 @@ OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
 USED = [
     "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
     "policy", "status", "median_us", "q1_us", "q3_us", "flops", "bytes", "relative_error", "environment", "math",
-    "role", "limit_share", "cut_short",
+    "role", "limit_share", "cut_short", "superseded",
 ]  # fmt: skip
 """Columns of records."""
 ROOFS = ("copy_gbs", "l2_gbs", "fp32_tflops", "tf32_tflops", "f16_tflops")
