@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.matrices import bitmask, checkpoints, files
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, stored
+from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
 from nnzbench.operators.packed import Facts, Saved, facts_of
+from nnzbench.problems.buffers import stored
 from nnzbench.problems.operands import round_to
 from nnzbench.problems.problem import DType
 

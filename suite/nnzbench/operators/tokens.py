@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 
 from nnzbench.kernels.registry import AnyKernel, Kernel, PlannedKernel
-from nnzbench.operators.arrays import inputs, stored
 from nnzbench.plans.chain import Step, chain
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.problems.buffers import inputs, stored
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
