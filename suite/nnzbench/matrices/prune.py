@@ -236,8 +236,7 @@ def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int
         raise MatrixError(f"patterns of {PATTERN_KEEP} of {TAPS} weights leave no sparsity of {sparsity}.")
     weights = _normal(m, k, seed)
     if mode == "uneven":
-        scales = special.ndtri((np.random.default_rng([seed, m]).permutation(m) + 0.5) / m)
-        weights *= np.exp(_FILTER_SIGMA * scales, dtype=np.float32)[:, None]
+        weights *= _scales(m, _FILTER_SIGMA, seed)
     squares = np.square(weights.reshape(m, k // TAPS, TAPS), dtype=np.float64)
     norms = squares.sum(axis=2)
     if mode != "balanced":
@@ -247,6 +246,33 @@ def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int
     best = (squares @ PATTERN_SETS[chosen].T.astype(np.float64)).argmax(axis=2)
     mask = PATTERN_SETS[chosen][best] & kept[:, :, None]
     return from_mask(weights, mask.reshape(m, k))
+
+
+_ROW_SIGMA = 0.1
+"""Deviation of the logarithm of rows' scales; layers of real Transformers have 0.04 to 0.11 (`synthetic_params.csv`)."""
+
+
+def elements(m: int, k: int, sparsity: float, count: int, seed: int) -> CSR:
+    """Keeps the largest of each set of rows i mod `count`, all sets alike: ESE's load-balance-aware pruning.
+
+    Set i is what processing element i holds (ESE, FPGA 2017, section 3.1). One set is magnitude pruning of the whole.
+    Weights are normal, rows' scales vary. Sets of equal size keep exactly as many; a shorter one its share.
+    """
+    if not 1 <= count <= m:
+        raise MatrixError(f"{count} sets do not fit {m} rows.")
+    weights = _normal(m, k, seed)
+    weights *= _scales(m, _ROW_SIGMA, seed)
+    mask = np.zeros((m, k), bool)
+    for first in range(count):
+        rows = np.abs(weights[first::count])
+        mask[first::count] = top(rows.reshape(1, -1), keep_count(rows.size, sparsity)).reshape(rows.shape)
+    return from_mask(weights, mask)
+
+
+def _scales(m: int, sigma: float, seed: int) -> NDArray[np.float32]:
+    """(m, 1): scales of rows, their logarithms the midpoint quantiles of a normal distribution in random order."""
+    drawn = special.ndtri((np.random.default_rng([seed, m]).permutation(m) + 0.5) / m)
+    return np.exp(sigma * drawn, dtype=np.float64).astype(np.float32)[:, None]
 
 
 def _normal(m: int, k: int, seed: int) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems import networks
 from nnzbench.problems.problem import NETWORKS, DType, Problem
-from nnzbench.problems.sources import load_sparse, shape_of
+from nnzbench.problems.sources import input_density, load_sparse, shape_of
 
 Array = NDArray[Any]
 
@@ -56,7 +56,8 @@ class Operands:
     """Inputs of one problem.
 
     `sparse` is the sparse operand (for `sddmm` the output's pattern, m x n). `dense` holds by op:
-    spmm, spmv, gemm: `b` (k, n) row-major; sddmm: `a` (m, k) and `b` (n, k); sparse_softmax: nothing;
+    spmm, spmv, gemm: `b` (k, n) row-major, with zeros where the source is `sparse_inputs`;
+    sddmm: `a` (m, k) and `b` (n, k); sparse_softmax: nothing;
     conv2d, conv1d: `x` (batch, channels, height, width), with `sparse` the (filters, channels*r*s) weights;
     depthwise: `x` and `bias` (channels,), with `sparse` the dense (channels, r*s) weights; pointwise: `b` (k, n) and
     `bias` (m,); attention: `q` (m, n), `k` and `v` (k, n), with `sparse` the mask, whose values are not used;
@@ -131,4 +132,9 @@ def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
     if problem.conv is not None:
         c = problem.conv
         return {"x": normal(c.batch, c.channels, c.height, c.width), **bias}
-    return {"b": normal(problem.k, problem.n), **bias}
+    b = normal(problem.k, problem.n)
+    density = input_density(problem)
+    if density < 1.0:  # what a ReLU leaves: positive values, as many in every column
+        places = rng.permuted(np.tile(np.arange(problem.k)[:, None], problem.n), axis=0)
+        b = np.where(places < round(density * problem.k), np.abs(b), np.float32(0))
+    return {"b": b, **bias}

@@ -34,6 +34,12 @@ def range_count(problem: Problem) -> int:
     return min(int(words[1]) if named else BALANCED_BLOCKS, problem.k)
 
 
+def input_density(problem: Problem) -> float:
+    """Share of a product's inputs that are not zero, as the problem's source names it."""
+    kind, _, rest = problem.source.partition(":")
+    return float(rest.partition(":")[0]) / 100 if kind == "sparse_inputs" else 1.0
+
+
 def load_sparse(problem: Problem) -> CSR:
     """The sparse operand of `problem`: m x k (m x n for sddmm), float32 values.
 
@@ -56,6 +62,8 @@ def load_sparse(problem: Problem) -> CSR:
     | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.granularity`) |
     | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.codebook`) |
     | `mobilenet:<width>:<height>:<seed>` | MobileNetV1's 1x1 convolutions along the diagonal (`problems.networks`) |
+    | `sparse_inputs:<percent>:<source>` | that source; so many percent of the inputs are not zero (`operands`) |
+    | `elements:<count>:<seed>` | ESE's pruning: so many interleaved sets of rows keep equal counts |
     | `transposed:<source>` | the transpose of that source's k x m matrix, values and all |
 
     `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
@@ -101,6 +109,8 @@ def _resolve(problem: Problem) -> CSR:
     kind, _, rest = problem.source.partition(":")
     if kind == "mobilenet":
         return pointwise_weights(problem)
+    if kind == "sparse_inputs":
+        return _resolve(replace(problem, source=rest.partition(":")[2]))
     if kind == "transposed":
         rows, columns = shape_of(problem)
         return _transposed(_resolve(replace(problem, op="spmm", m=columns, k=rows, source=rest)))
@@ -196,6 +206,8 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
                 return prune.vectors(m, k, s, int(length), seed)
             case "channel", [taps]:
                 return prune.channels(m, k, s, int(taps), seed)
+            case "elements", [count]:
+                return prune.elements(m, k, s, int(count), seed)
             case "pattern", [chosen, "norm" | "balanced" | "uneven" as mode]:
                 return prune.patterns(m, k, s, chosen, mode, seed)
     except ValueError as error:

@@ -19,7 +19,9 @@ EXPERIMENT = Experiment(
     {
         **dict.fromkeys(("sputnik", "sputnik_transposed", "sputnik_ablation"), AND_F16),
         **dict.fromkeys(("sputnik_sddmm", "sputnik_sddmm_ablation", "sparse_softmax", "sparse_attention"), AND_F16),
-        **dict.fromkeys(("row_stream", "ring", "balanced", "eie", "sparsert", "sparsert_pattern"), AND_F16),
+        **dict.fromkeys(
+            ("row_stream", "ring", "balanced", "eie", "eie_columns", "sparsert", "sparsert_pattern"), AND_F16
+        ),
         **dict.fromkeys(("direct_conv", "sparsert_conv", "pattern_conv"), AND_F16),
         **dict.fromkeys(("tensor_spmm", "delta_spmv"), ("f16", "bf16")),
         **dict.fromkeys(("flash_llm", "spinfer"), ("f16",)),
