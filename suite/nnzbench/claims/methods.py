@@ -276,6 +276,34 @@ def unified() -> Rule:
     return replace(rule, beside=beside)
 
 
+# PatDNN: its steps on CUDA, in fp16 as on its phones' GPUs.
+PATTERN_WORDS = "`pattern_conv`, the paper's storage, orders and steps on CUDA; the mapping is this project's"
+PATTERN_LAYERS = on("3x3 layers of VGG-16 with 8 patterns", r"(vgg_L\d)_top8_b1_")
+STEP_NUMBERS: Mapping[str, Statistic] = {"": "largest", "-always": "share faster"}
+"""By what the id ends in."""
+_STEPS = {"reorder": ("reorder", "no_opt"), "loads": ("lre", "reorder"), "tuning": ("", "lre")}
+direct_rows = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_counts_sbs[248]$", "from CSR"))
+
+
+def patterns(variant: str = "") -> Selector:
+    """A step of `pattern_conv`; none for the best of its tilings."""
+    return kernel("pattern_conv", "f16", f"{variant}$" if variant else "", f"`{variant}`" if variant else "tuned")
+
+
+def pattern_step(name: str, statistic: Statistic) -> Rule:
+    """What one of PatDNN's steps gains over those before it."""
+    subject, baseline = map(patterns, _STEPS[name])
+    return Method(PATTERN_WORDS, subject)(PATTERN_LAYERS, baseline, None, statistic)
+
+
+def pattern_count(count: int) -> Rule:
+    """VGG-16's 13 layers with 8 patterns over those with `count`."""
+    subject = replace(patterns(), label=f"the same with {count}")
+    scope = "VGG-16's 3x3 layers, each as often as it has it"
+    group = on(scope, rf"(vgg_L\d)_top{count}_b1_", r"(vgg_L\d)_top8_b1_")
+    return Method(PATTERN_WORDS, subject)(group, patterns(), None, "total")
+
+
 # Flash-LLM and SpInfer: uniform patterns on layers of Llama models.
 flash = Method(
     "`flash_llm`, the paper's kernel written anew, K in as many parts as are fastest", kernel("flash_llm", "f16")

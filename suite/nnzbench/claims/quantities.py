@@ -284,9 +284,13 @@ def _memory(mine: pd.DataFrame, theirs: pd.DataFrame, found: Outcome, asked: Qua
 
 @functools.cache
 def _expected(experiment: str, arithmetic: str, group: Group) -> frozenset[str]:
-    """Cases of the problems of the experiment's table in the type that goes with an arithmetic class."""
+    """Cases of the problems of the experiment's table in the type that goes with an arithmetic class.
+
+    Where the table has none of that type, kernels run all of its problems in it.
+    """
     dtype = arithmetic if arithmetic in ("f16", "i8") else "f32"
-    problems = [one for one in tables.load(experiment, False) if one.dtype == dtype]
+    listed = tables.load(experiment, False)
+    problems = [one for one in listed if one.dtype == dtype] or listed
     columns = ["op", "n", "source", "sparsity"]
     rows = [[one.name, *(getattr(one, name) for name in columns)] for one in problems]
     return frozenset(group.problems(pd.DataFrame(rows, columns=["problem", *columns]))["case"])

@@ -144,7 +144,15 @@ RULES: dict[str, m.Rule | str] = {
     "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
     "nm-tf32": m.two_four(m.on("layers of BERT, 1:2", r"(bert_.*)"), "tf32", "largest"),
     "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
-    **{f"patdnn-{name}": _PHONE for name in ("tflite", "tvm", "mnn", "reorder", "loads", "tuning")},
+    **dict.fromkeys(("patdnn-tflite", "patdnn-tvm", "patdnn-mnn"), _PHONE),
+    **{
+        f"patdnn-{name}{suffix}": m.pattern_step(name, statistic)
+        for name in ("reorder", "loads", "tuning")
+        for suffix, statistic in m.STEP_NUMBERS.items()
+    },
+    "patdnn-csr": m.direct_rows(m.PATTERN_LAYERS, m.NCHW_F16, m.CUDNN_F16),
+    "patdnn-6-patterns": m.pattern_count(6),
+    "patdnn-12-patterns": m.pattern_count(12),
     **{
         f"flash-llm-cublas-{level}": m.flash(m.to_64(level), m.CUBLAS_F16, FP16, beside=m.BEST_F16)
         for level in (70, 80, 90)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import Costs, Score, Trial
 from nnzbench.matrices import encodings as codebooks
 from nnzbench.matrices import prune
+from nnzbench.matrices import queues as simulation
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure import costs as tuning_costs
 from nnzbench.predict.fitting import STRIPS, TILES, family_trials
+from nnzbench.problems import tables
 from nnzbench.problems.problem import Op, Problem
-from nnzbench.problems.sources import WEIGHTS_FILE, find_real, load_sparse
+from nnzbench.problems.sources import WEIGHTS_FILE, find_real, input_density, load_sparse
 from nnzbench.records.record import Record, RecordError, read_records
 from nnzbench.report.text.tables import markdown
 
@@ -164,6 +166,33 @@ def codebook() -> None:
                 rows.append((name, matrix.m, matrix.k, matrix.nnz, f"{lost.weights:.4f}", f"{lost.outputs:.4f}"))
     columns = ["array", "rows", "columns", "nonzeros", "weights_error", "outputs_error"]
     paths.write_csv(pd.DataFrame(rows, columns=columns), paths.datasets() / "codebook_loss.csv")
+
+
+@command.command()
+def queues() -> None:
+    """Write datasets/queues.csv: how evenly EIE's and ESE's processing elements work on their papers' layers."""
+    rows = []
+    for problem, elements in _interleaved():
+        matrix = load_sparse(problem)
+        entries = simulation.entries_by_element(matrix, elements)
+        kept = round(input_density(problem) * problem.k)
+        taken = entries[np.sort(np.random.default_rng(problem.seed).permutation(problem.k)[:kept])]
+        of_layer = {
+            "experiment": problem.experiment,
+            "label": problem.label,
+            "elements": elements,
+            "padding": f"{entries.sum() / matrix.nnz - 1:.4f}",
+            "imbalance": f"{taken.sum(axis=0).max() / taken.sum(axis=0).mean():.4f}",
+        }
+        found = zip(simulation.DEPTHS, simulation.utilisation(taken, simulation.DEPTHS), strict=True)
+        rows += [{**of_layer, "depth": depth, "utilisation": f"{share:.4f}"} for depth, share in found]
+    paths.write_csv(pd.DataFrame(rows), paths.datasets() / "queues.csv")
+
+
+def _interleaved() -> Iterator[tuple[Problem, int]]:
+    """EIE's layers at their densities of inputs on 64 elements, ESE's matrices on the 32 of a channel."""
+    yield from ((one, 64) for one in tables.load("eie_activations") if "codebook" in one.source)
+    yield from ((one, 32) for one in tables.load("ese_lstm") if one.source.startswith("elements") and one.n > 1)
 
 
 @command.command()

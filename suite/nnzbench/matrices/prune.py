@@ -249,7 +249,7 @@ def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int
 
 
 _ROW_SIGMA = 0.1
-"""Deviation of the logarithm of rows' scales; layers of real Transformers have 0.04 to 0.11 (`synthetic_params.csv`)."""
+"""Deviation of the logarithm of rows' scales; real Transformers' layers have 0.04 to 0.11 (`synthetic_params.csv`)."""
 
 
 def elements(m: int, k: int, sparsity: float, count: int, seed: int) -> CSR:

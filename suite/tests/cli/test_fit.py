@@ -14,6 +14,7 @@ from fake_records import record
 
 from nnzbench import paths
 from nnzbench.advise.recorded import load
+from nnzbench.cli import fit as fit_rooms
 from nnzbench.cli import main
 from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
@@ -121,3 +122,17 @@ def test_costs_are_learnt_from_recorded_tuning(tables, tmp_path):
     refused = fit("costs", tables)
     assert refused.exit_code == 2
     assert "no tuning.csv lies in <gpu>/<experiment>/" in refused.output
+
+
+def test_queues_are_simulated_on_the_layers_of_the_tables(tmp_path, monkeypatch):
+    """The simulation itself is tested with `matrices.queues`; here two small layers stand for all."""
+    shipped = list(csv.DictReader((paths.datasets() / "queues.csv").open()))
+    labels = ("nt_we_a100", "balanced_projection_b32")
+    chosen = [pair for pair in fit_rooms._interleaved() if pair[0].label in labels]
+    assert len({row["label"] for row in shipped}) == len(list(fit_rooms._interleaved()))
+    monkeypatch.setattr(fit_rooms, "_interleaved", lambda: iter(chosen))
+    monkeypatch.setattr(paths, "datasets", lambda: tmp_path)
+    assert fit("queues").exit_code == 0
+    rows = list(csv.DictReader((tmp_path / "queues.csv").open()))
+    assert [row["elements"] for row in rows[::9]] == ["64", "32"]
+    assert all(row in shipped for row in rows)

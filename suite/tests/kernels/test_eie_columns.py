@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernel_problems import coded_operands
-from on_cpu import check, execute, fresh_cache, mutated, spmm_operands, spmm_problem, matrix  # noqa: F401
+from on_cpu import check, execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import eie_columns
