@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from nnzbench.advise.answer import Answer, Width
+from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
 from nnzbench.advise.layer import Layer
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.matrices.formats import CSR, MatrixError
@@ -87,15 +88,15 @@ def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
     wider: float | None = None  # time of the next wider choice
     for width in sorted(answer.widths, key=lambda one: -one.n):
         problem = own.problem("spmm", width.n, dtype)
-        names, dense_us = _rivals(answer, width)
+        names, limit = _rivals(answer, width)
         saved: Saved | None = None
         us: float | None = None
         if names:
-            with suppress(*([OperatorError] if dense_us else [])):  # then dense it is
+            with suppress(*([OperatorError] if limit else [])):  # then dense it is
                 saved = made(problem, operands_of(problem, matrix, pattern), names)
         if saved is not None:
             us = saved.facts.hot_us or next((one.us for one in width.timed() if one.kernel == saved.facts.kernel), None)
-        if saved is None or (us and dense_us and us >= dense_us):
+        if saved is None or (us and limit and us >= limit):
             found[width.n], wider = None, None
         elif not (us and wider and us > _GAIN * wider):
             found[width.n], wider = Choice(saved.facts, saved.digest), us
@@ -103,15 +104,26 @@ def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
 
 
 def _rivals(answer: Answer, width: Width) -> tuple[list[str], float | None]:
-    """The kernels to choose from, none where dense is the verdict, and the time of dense."""
+    """The kernels to choose from, none where dense is faster, and the hot time from which on dense would be.
+
+    A model's weights come from memory at each step, so that cold times decide where both sides have them.
+    """
     known, dense = kernels(), width.baseline(answer.dtype)
-    verdict = answer.verdict(width).chosen
-    if verdict is None:  # nothing is timed: what was right
-        right = [one for one in width.entries if one.error is not None and not one.dense]
-        return [one.kernel for one in right if isinstance(known[one.kernel], Kernel)], None
-    if verdict.dense:
-        return [], None
     sparse = [one for one in width.exact(answer.dtype) if not one.dense and not one.guess]
-    limit = _CLOSE * (sparse[0].us or 0.0)
-    close = [one.kernel for one in sparse if (one.us or 0.0) <= limit and isinstance(known[one.kernel], Kernel)]
-    return list(dict.fromkeys(close)), dense.us if dense else None
+    if not width.timed():  # what was right
+        sparse = [one for one in width.entries if one.error is not None and not one.dense]
+        return [one.kernel for one in sparse if isinstance(known[one.kernel], Kernel)], None
+    sparse = [one for one in sparse if isinstance(known[one.kernel], Kernel)]
+    if not sparse or (answer.estimated and (answer.sparsity < FEW_ZEROS or (dense is not None and dense.guess))):
+        return [], None
+    cold = all(one.cold_us and one.hot_us for one in (*sparse, *([dense] if dense else [])))
+
+    def time(one: Entry) -> float:
+        return (one.cold_us if cold else one.us) or math.inf
+
+    sparse.sort(key=time)
+    close = list(dict.fromkeys(one.kernel for one in sparse if time(one) <= _CLOSE * time(sparse[0])))
+    if dense is None:
+        return close, None
+    saved = time(dense) - time(sparse[0])
+    return (close, (sparse[0].us or 0.0) + saved) if saved > 0 else ([], None)

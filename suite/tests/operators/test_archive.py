@@ -160,6 +160,12 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
     )
     assert slow.dense
 
+    # in a model its weights come from memory: the cold times decide, and turning may cost what they save
+    both = Width(8, (Entry("tensor_spmm", "f16", hot_us=9.5, cold_us=12), Entry("cublas", "f16", hot_us=9, cold_us=14)))
+    for us, dense in ((11.4, False), (11.6, True)):
+        found, _ = packing.pack(layer, answer(both), lambda p, o, names, us=us: Saved(facts(matrix, hot_us=us), o, ""))
+        assert found.dense == dense
+
     def refuses(problem, operands, names):
         raise nnzbench.OperatorError("no")
 
