@@ -153,7 +153,7 @@ def costs(results: tuple[Path, ...]) -> None:
 
 @command.command()
 def codebook() -> None:
-    """Write datasets/codebook_loss.csv: what EIE's codebook of 4-bit indices does to the real pruned weights."""
+    """Write datasets/codebook_loss.csv: what quantisers of EIE and direct convolution do to the real pruned weights."""
     weights = find_real("weights:any")
     if weights is None:
         raise MatrixError(f"no {WEIGHTS_FILE} found: set NNZBENCH_DATA to the folder that holds it.")
@@ -162,9 +162,11 @@ def codebook() -> None:
         for name in sorted(arrays.files):
             if name.endswith("_weight") and "_dw" not in name:  # depthwise filters and biases are not pruned
                 matrix = CSR.from_dense(arrays[name])
-                lost = codebooks.loss(matrix)
-                rows.append((name, matrix.m, matrix.k, matrix.nnz, f"{lost.weights:.4f}", f"{lost.outputs:.4f}"))
-    columns = ["array", "rows", "columns", "nonzeros", "weights_error", "outputs_error"]
+                for quantiser in codebooks.QUANTISERS:
+                    lost = codebooks.loss(matrix, quantiser)
+                    size = (matrix.m, matrix.k, matrix.nnz)
+                    rows.append((name, *size, quantiser, f"{lost.weights:.4f}", f"{lost.outputs:.4f}"))
+    columns = ["array", "rows", "columns", "nonzeros", "quantiser", "weights_error", "outputs_error"]
     paths.write_csv(pd.DataFrame(rows, columns=columns), paths.datasets() / "codebook_loss.csv")
 
 

@@ -1,10 +1,12 @@
-"""Nonzeros in few bits: Deep Compression's clustering, and what it costs in accuracy; EIE's relative-indexed entries.
+"""Nonzeros in few bits: Deep Compression's clustering, fixed-point numbers, and what they cost in accuracy; EIE's
+relative-indexed entries.
 
 EIE (ISCA 2016, section III): a codebook index and a run of zeros, four bits each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,18 +65,43 @@ def shared(matrix: CSR, count: int = LIVE_VALUES) -> CSR:
     return matrix.with_values(nearest(matrix.values, cluster(matrix.values, count)))
 
 
+def linear(values: NDArray[Any], bits: int) -> NDArray[np.float32]:
+    """Fixed-point numbers of so many bits nearest to `values`, which are finite and not all zero.
+
+    The step is the power of two at which the largest magnitude still fits (direct sparse convolution, eq. 19 to 21).
+    """
+    whole_bits = np.ceil(np.log2(np.abs(values.astype(np.float64)).max()))
+    step = 2.0 ** -(bits - whole_bits - 1)
+    most = 2 ** (bits - 1)
+    return (step * np.clip(np.round(values / step), -most, most - 1)).astype(np.float32)
+
+
+def clustered(values: NDArray[Any], count: int = 16, bits: int = 8) -> NDArray[np.float32]:
+    """Each value's centre of `count` by k-means, the centres in `bits` bits (algorithm 3 of the same paper)."""
+    return nearest(values, np.unique(linear(cluster(values, count), bits)))
+
+
+QUANTISERS: dict[str, Callable[[NDArray[Any]], NDArray[np.float32]]] = {
+    "codebook": lambda values: nearest(values, cluster(values)),
+    "kmeans_16": clustered,
+    "linear_8": lambda values: linear(values, 8),
+    "linear_4": lambda values: linear(values, 4),
+}
+"""What replaces the nonzeros of a matrix: EIE's codebook of 15 values and zero, and direct sparse convolution's."""
+
+
 @dataclass(frozen=True)
 class Loss:
-    """What sharing values changes: root mean square of the change over that of the original."""
+    """What quantising changes: root mean square of the change over that of the original."""
 
     weights: float
     outputs: float
     """Of W x for standard normal x, 64 columns in float64."""
 
 
-def loss(matrix: CSR, count: int = LIVE_VALUES, seed: int = 0) -> Loss:
-    """How far `shared(matrix, count)` is from `matrix`, which holds at least one nonzero."""
-    change = matrix.with_values(shared(matrix, count).values.astype(np.float64) - matrix.values)
+def loss(matrix: CSR, quantiser: str = "codebook", seed: int = 0) -> Loss:
+    """How far `matrix`, which holds at least one nonzero, is from itself with its values quantised."""
+    change = matrix.with_values(QUANTISERS[quantiser](matrix.values).astype(np.float64) - matrix.values)
     x = np.random.default_rng(seed).standard_normal((matrix.k, 64))
     outputs = np.square(change.to_scipy() @ x).sum() / np.square(matrix.to_scipy().astype(np.float64) @ x).sum()
     weights = np.square(change.values).sum() / np.square(matrix.values.astype(np.float64)).sum()

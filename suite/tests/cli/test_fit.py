@@ -104,11 +104,12 @@ def test_the_loss_by_the_codebook_is_of_pruned_arrays_alone(tables, tmp_path, mo
     np.savez(tmp_path / "real_weights.npz", a_weight=pruned, a_dw_weight=pruned, a_bias=pruned)
     monkeypatch.setenv("NNZBENCH_DATA", str(tmp_path))
     assert fit("codebook").exit_code == 0
-    (row,) = csv.DictReader((tables / "codebook_loss.csv").open())
+    row, *others = csv.DictReader((tables / "codebook_loss.csv").open())
+    assert [one["quantiser"] for one in (row, *others)] == list(encodings.QUANTISERS)
     lost = encodings.loss(CSR.from_dense(pruned))
     assert row == {
-        "array": "a_weight", "rows": "16", "columns": "32", "nonzeros": "128", "weights_error": f"{lost.weights:.4f}",
-        "outputs_error": f"{lost.outputs:.4f}",
+        "array": "a_weight", "rows": "16", "columns": "32", "nonzeros": "128", "quantiser": "codebook",
+        "weights_error": f"{lost.weights:.4f}", "outputs_error": f"{lost.outputs:.4f}",
     }  # fmt: skip
 
 

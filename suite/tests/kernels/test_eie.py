@@ -157,6 +157,26 @@ def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost():
     assert lost.outputs == pytest.approx(lost.weights, rel=0.1)
 
 
+def test_fixed_point_steps_are_the_power_of_two_that_the_largest_value_asks_for():
+    values = np.array([0.6, -0.01, 0.004, 0.25])
+    assert encodings.linear(values, 8).tolist() == [77 / 128, -1 / 128, 1 / 128, 32 / 128]
+    assert encodings.linear(np.array([3.9, 0.3]), 4).tolist() == [3.5, 0.5], "the largest is 7 steps of a half"
+    assert encodings.linear(np.array([-1.0, 1.0]), 4).tolist() == [-1.0, 0.875], "two's complement reaches less above"
+
+
+def test_clusters_of_the_papers_algorithm_are_fixed_point_numbers_themselves():
+    values = np.random.default_rng(0).standard_normal(5000)
+    found = encodings.clustered(values)
+    assert np.unique(found).size <= 16
+    assert np.array_equal(found, encodings.linear(found, 8))
+
+
+def test_more_bits_lose_less_and_clusters_less_than_as_many_fixed_steps():
+    pattern = load_sparse(Problem("t", "t", "spmv", 64, 1024, 1, 0.9, "uniform:0"))
+    lost = {name: encodings.loss(pattern, name).outputs for name in encodings.QUANTISERS}
+    assert lost["linear_8"] < lost["kmeans_16"] < lost["linear_4"]
+
+
 @pytest.mark.parametrize(("source", "ranges"), [("uniform:0", 32), ("balanced:8:0", 8), ("balanced:0", 32)])
 def test_sources_with_shared_values_keep_their_pattern_and_ranges(source, ranges):
     one = Problem("t", "t", "spmv", 16, 256, 1, 0.5, source)

@@ -56,7 +56,7 @@ def _bytes(view: View) -> pd.DataFrame:
 
 def _accuracy(view: View) -> pd.DataFrame:
     """Errors of real pruned weights under a codebook of 15 values and zero."""
-    found = pd.read_csv(paths.datasets() / "codebook_loss.csv")
+    found = pd.read_csv(paths.datasets() / "codebook_loss.csv").query("quantiser == 'codebook'")
     percent = found[["weights_error", "outputs_error"]].map("{:.1%}".format)
     size = found["rows"].astype(str) + "×" + found["columns"].astype(str)
     return pd.DataFrame(
