@@ -73,7 +73,8 @@ def linear(values: NDArray[Any], bits: int) -> NDArray[np.float32]:
     whole_bits = np.ceil(np.log2(np.abs(values.astype(np.float64)).max()))
     step = 2.0 ** -(bits - whole_bits - 1)
     most = 2 ** (bits - 1)
-    return (step * np.clip(np.round(values / step), -most, most - 1)).astype(np.float32)
+    steps = np.clip(np.round(values / step), -most, most - 1)
+    return np.asarray(step * steps, np.float32)
 
 
 def clustered(values: NDArray[Any], count: int = 16, bits: int = 8) -> NDArray[np.float32]:

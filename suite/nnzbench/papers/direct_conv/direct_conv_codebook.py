@@ -31,7 +31,7 @@ QUANTISERS = {
     "kmeans_16": ("k-means, 16 values of 8 bits", 4, CODEBOOK_F16),
     "codebook": ("k-means, 15 values of 16 bits", 4, CODEBOOK_F16),
 }
-"""Of `datasets/codebook_loss.csv`: in words, bytes of a weight and its offset, padded, and whose time these take here."""
+"""Of `datasets/codebook_loss.csv`: in words, bytes of a weight and its offset, padded, and whose time they take."""
 
 
 def _quantisers(view: View) -> pd.DataFrame:
