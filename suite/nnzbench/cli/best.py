@@ -233,4 +233,6 @@ def _save(
     packed = [one for one in kept.values() if not one.dense]
     megabytes = archive.memory_bytes(packed) / 1e6
     rest = len(found) + len(dense) - len(packed)
-    click.echo(f"{path}: {len(packed)} layers packed ({megabytes:.1f} MB on the GPU), {rest} stay dense", err=True)
+    click.echo(
+        f"{path}: {len(packed)} layers packed (at most {megabytes:.1f} MB on the GPU), {rest} stay dense", err=True
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,25 @@ from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import DEFAULT_SHARED_BYTES, DeviceArray, GpuDevice, as_scalar, translate
 from nnzbench.plans.plan import Array, Launch, Unsupported
+
+
+@dataclass(eq=False)
+class _Held:
+    """An array of the host's with its copy in device memory, which goes with it."""
+
+    host: Array
+    array: DeviceArray
+
+
+_held: weakref.WeakValueDictionary[tuple[int, int], _Held] = weakref.WeakValueDictionary()
+"""By device and identity of the host's array: operators of one layer often share packed weights."""
+
+
+def _uploaded(device: GpuDevice, host: Array) -> _Held:
+    found = _held.get((id(device), id(host)))
+    if found is None:
+        found = _held[id(device), id(host)] = _Held(host, device.upload(host))
+    return found
 
 
 @dataclass
@@ -56,7 +76,7 @@ class Carried:
         self.number = device.number
         """Of its GPU, as CUDA counts them."""
         self._lock = threading.Lock()
-        self._arrays: dict[str, DeviceArray] = {name: device.upload(np.asarray(one)) for name, one in buffers.items()}
+        self._arrays = {name: _uploaded(device, np.asarray(one)) for name, one in buffers.items()}
         modules = [device.guarded(functools.partial(device.backend.load, cubin)) for cubin in cubins]
         most: dict[tuple[int, str], int] = {}
         for program, one in launches:
@@ -87,7 +107,9 @@ class Carried:
                 at.append((place, arg))
                 cells.append(np.array(0, np.uint64))
             else:
-                cells.append(np.array(np.uint64(self._arrays[arg].pointer) if isinstance(arg, str) else as_scalar(arg)))
+                cells.append(
+                    np.array(np.uint64(self._arrays[arg].array.pointer) if isinstance(arg, str) else as_scalar(arg))
+                )
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*[cell.ctypes.data for cell in cells])
         return _Call(function, (*launch.grid, *launch.block, launch.shared_bytes), cells, pointers, at, rows)
 
@@ -107,8 +129,7 @@ class Carried:
             raise translate(error) from error
 
     def close(self) -> None:
-        """Frees the packed weights, once the GPU is idle."""
+        """Frees the packed weights that no other object uses, once the GPU is idle."""
         self.device.synchronise()
-        for array in self._arrays.values():
-            array.free()
+        self._arrays.clear()
         self._calls.clear()

@@ -57,8 +57,9 @@ class Family:
 
     @property
     def weights_bytes(self) -> int:
-        """Device memory of all operators."""
-        return sum(one.facts.weights_bytes for one in self.operators.values() if one is not None)
+        """Device memory of all operators, which share arrays that are one on the host."""
+        arrays = {id(one): one for each in self.operators.values() if each for one in each.packed.buffers.values()}
+        return sum(one.nbytes for one in arrays.values())
 
     def close(self) -> None:
         """Frees the device memory, once the GPU is idle."""

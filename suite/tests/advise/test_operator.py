@@ -287,12 +287,13 @@ def test_launches_get_the_callers_pointers_and_stream(monkeypatch):
     device = open_fake()
     module = types.SimpleNamespace(get_function=lambda entry: types.SimpleNamespace(ptr=f"<{entry}>"))
     monkeypatch.setattr(device.backend, "load", lambda cubin: module)
+    weights = np.ones(4, np.float32)
     launches = [
         (0, Launch("f", (2, 1, 1), (32, 1, 1), ("b", "c", 5), 60_000)),
         (0, Launch("f", (2, 1, 1), (32, 1, 1), ("w", "c", 6), 100)),
         (0, Launch("f", (0, 1, 1), (32, 1, 1), ("b", "c", 5))),
     ]
-    one = Carried(device, (b"x",), launches, {"w": np.ones(4, np.float32)}, ("b", "c"))
+    one = Carried(device, (b"x",), launches, {"w": weights}, ("b", "c"))
     one.run({"b": 512, "c": 1024}, 99)
     one.run({"b": 768, "c": 1280}, 98)
     first, second, third, _ = told
@@ -301,7 +302,12 @@ def test_launches_get_the_callers_pointers_and_stream(monkeypatch):
     assert second[3] not in (512, 1024)
     assert third[2:] == (98, 768, 1280, 5)
     assert attributes == [("<f>", 8, 60_000)] * 2
+    other = Carried(device, (b"x",), launches, {"w": weights}, ("b", "c"), [(1, 2)])
+    other.run({"b": 512, "c": 1024}, 99, 7)
+    assert told[4][5:] == (5,)
+    assert told[5][3:] == (told[1][3], 1024, 7)  # its weights are the same copy, and it is told the rows
     one.close()
+    other.close()
 
 
 def test_only_the_right_gpu_runs_an_operator(made):

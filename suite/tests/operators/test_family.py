@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import nnzbench
@@ -15,8 +16,12 @@ from nnzbench.operators.packed import Facts
 
 
 def made(**operators):
+    stream = np.zeros(10, np.int8)
+
     def one(name):
-        return SimpleNamespace(name=name, facts=SimpleNamespace(weights_bytes=10))
+        return SimpleNamespace(
+            name=name, packed=SimpleNamespace(buffers={"stream": stream, "sums": np.zeros(4, np.int8)})
+        )
 
     held = {int(name[1:]): one(name) if there else None for name, there in operators.items()}
     return Family(8, 16, held)
@@ -26,7 +31,7 @@ def test_the_narrowest_that_takes_them_multiplies():
     assert [choice((1, 16), rows) for rows in (1, 2, 16, 17)] == [1, 16, 16, None]
     one = made(n1=True, n16=True, n64=False)
     assert [one.dense(rows) for rows in (1, 5, 16, 17, 64, 65)] == [False, False, False, True, True, True]
-    assert (one.widths, one.packed, one.weights_bytes) == ((1, 16, 64), (1, 16), 20)
+    assert (one.widths, one.packed, one.weights_bytes) == ((1, 16, 64), (1, 16), 18)
     assert copy.deepcopy(one) is one
 
 
