@@ -144,7 +144,7 @@ def warm_up(
     while end - start < most:
         until = clock() + 0.05
         while clock() < until:
-            timer.elapsed_us(lambda: _repeat(run, LAUNCHES[0]))
+            timer.elapsed_us(lambda: repeat(run, LAUNCHES[0]))
         readings.append(timer.sm_clock_mhz())
         end = clock()
         last = [value for value in readings[-3:] if value is not None]
@@ -153,7 +153,8 @@ def warm_up(
             return
 
 
-def _repeat(run: Callable[[], None], times: int) -> None:
+def repeat(run: Callable[[], None], times: int) -> None:
+    """Enqueues the run so often."""
     for _ in range(times):
         run()
 
@@ -162,7 +163,7 @@ def _hot_batch(timer: Timer, run: Callable[[], None], capturable: bool, launches
     """Samples of one graph replay each; a stream loop of as many runs where a graph can't be captured."""
 
     def body(runs: int) -> Callable[[], None]:
-        return timer.capture(run, runs) if capturable else lambda: _repeat(run, runs)
+        return timer.capture(run, runs) if capturable else lambda: repeat(run, runs)
 
     first = min(LAUNCHES[0], _runs(timer.elapsed_us(run)))
     replay = body(first)

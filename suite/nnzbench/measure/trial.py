@@ -215,7 +215,7 @@ class _Trial:
         tolerance = self.candidate.tolerance or self.candidate.math
         start = clock()
         with work.on_gpu("preparing"):
-            first = _fresh_result(prepared)
+            first = fresh_result(prepared)
         with work.phases.of("checking"):
             error = relative_error(first, self.truth())
         seconds = clock() - start
@@ -243,7 +243,7 @@ class _Trial:
             if guard is not None:
                 error = max(error, guard.check_timing(self.timer))
             with work.phases.of("preparing"):
-                last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
+                last = fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
         with work.phases.of("checking"):
             again = error if _same_bits(first, last) else relative_error(last, self.truth())
         if not passes(again, tolerance):
@@ -265,42 +265,55 @@ class _Trial:
             with self.conditions.work.phases.of(policy):
                 if policy == "stream":
                     try:
-                        runs = self._copies(timer, prepared)
+                        runs = over_copies(self.candidate, prepared, self.conditions.operands, timer)
                     except Unsupported as error:
                         refused[policy] = str(error)
                         continue
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
             if len(runs) > 1:
-                self._check_copies(runs, prepared, first)
+                check_copies(self.candidate, runs, prepared, first, self.truth)
             # after the first one the clock is up, and stays so: the host checks nothing in between
             rule = replace(rule, ramp_seconds=0.0)
         return found, refused
 
-    def _copies(self, timer: Timer, prepared: Prepared) -> list[Callable[[], None]]:
-        """The candidate over its weights and over copies of them, together more than L2 keeps until the next round."""
-        plan, operands = self.candidate.plan, self.conditions.operands
-        if prepared.copied is None or (plan is not None and operands is None):
-            raise Unsupported("it can't run over copies of its weights")
-        names = weights_of(plan, operands) if plan is not None and operands is not None else tuple(prepared.arrays)
-        held = [prepared.arrays[name] for name in names]
-        size = sum(math.prod(one.shape) * one.dtype.itemsize for one in held)
-        if plan is not None and plan.language == "ptx" and prepared.resources is not None:
-            size += prepared.resources.code_bytes
-        count = min(MOST_COPIES, max(2, math.ceil(timer.flush_bytes / max(1, size))))
-        return [prepared.run, *(prepared.copied(names) for _ in range(count - 1))]
 
-    def _check_copies(self, runs: Sequence[Callable[[], None]], prepared: Prepared, first: Array) -> None:
-        """Raises `Cheat` where the result over a copy of the weights is another one."""
-        tolerance = self.candidate.tolerance or self.candidate.math
-        for run in runs:
-            prepared.poison()
-            run()
-            found = prepared.read()
-            if not _same_bits(first, found):
-                error = relative_error(found, self.truth())
-                if not passes(error, tolerance):
-                    raise Cheat(f"over a copy of the weights: {why(found, self.truth(), error, tolerance)}", error)
+def over_copies(
+    candidate: Candidate, prepared: Prepared, operands: Operands | None, timer: Timer
+) -> list[Callable[[], None]]:
+    """The candidate over its weights and over copies of them, together more than L2 keeps until the next round.
+
+    `operands` tell the weights of a plan from what is dense. Raises `Unsupported` where nothing can be copied.
+    """
+    plan = candidate.plan
+    if prepared.copied is None or (plan is not None and operands is None):
+        raise Unsupported("it can't run over copies of its weights")
+    names = weights_of(plan, operands) if plan is not None and operands is not None else tuple(prepared.arrays)
+    held = [prepared.arrays[name] for name in names]
+    size = sum(math.prod(one.shape) * one.dtype.itemsize for one in held)
+    if plan is not None and plan.language == "ptx" and prepared.resources is not None:
+        size += prepared.resources.code_bytes
+    count = min(MOST_COPIES, max(2, math.ceil(timer.flush_bytes / max(1, size))))
+    return [prepared.run, *(prepared.copied(names) for _ in range(count - 1))]
+
+
+def check_copies(
+    candidate: Candidate,
+    runs: Sequence[Callable[[], None]],
+    prepared: Prepared,
+    first: Array,
+    truth: Callable[[], Reference],
+) -> None:
+    """Raises `Cheat` where a run over a copy of the weights has another result than `first`, and a wrong one."""
+    tolerance = candidate.tolerance or candidate.math
+    for run in runs:
+        prepared.poison()
+        run()
+        found = prepared.read()
+        if not _same_bits(first, found):
+            error = relative_error(found, truth())
+            if not passes(error, tolerance):
+                raise Cheat(f"over a copy of the weights: {why(found, truth(), error, tolerance)}", error)
 
 
 def each(runs: Sequence[Callable[[], None]]) -> None:
@@ -309,7 +322,8 @@ def each(runs: Sequence[Callable[[], None]]) -> None:
         run()
 
 
-def _fresh_result(prepared: Prepared) -> Array:
+def fresh_result(prepared: Prepared) -> Array:
+    """Of a run into poison."""
     prepared.poison()
     prepared.run()
     return prepared.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fake_board import BoardDevice
 from fakes import FakeKernel
@@ -26,7 +27,8 @@ SPARSE, DENSE = Selector("sparse", ("fake",)), Selector("dense", ("plain",))
 @pytest.fixture
 def board(world, monkeypatch):
     """`small` is recorded; its two kernels differ in time, and the device is a board that is closed and opened anew."""
-    world["plain"] = FakeKernel("plain", {"default": (4000.0, "")})
+    world["plain"] = FakeKernel("plain", {"default": (4000.0, "")}, weights=np.zeros(200, np.float32))
+    world["fake"].weights = np.zeros(200, np.float32)
     world["fake"].variants = {"a": (2500.0, ""), "b": (2000.0, "")}
     small = cli_energy.EXPERIMENTS["small"]
     monkeypatch.setitem(cli_energy.EXPERIMENTS, "small", replace(small, kernels={"fake": (), "plain": ()}))
@@ -148,5 +150,8 @@ def test_a_candidate_that_computes_wrong_now_is_named_and_others_are_measured(bo
     world["fake"].variants = {"a": (2500.0, ""), "b": (2000.0, "wrong")}
     result = measured("--trials", "1")
     assert "fake b on p1_None" in result.stderr
+    world["fake"].variants = {"a": (2500.0, ""), "b": (2000.0, "")}
+    world["fake"].weights = np.ones(200, np.float32)
+    assert "over a copy of the weights" in measured("--trials", "1").stderr
     assert windows(tmp_path) == []
     assert registry.kernels() is not world

@@ -54,6 +54,18 @@ def test_twice_the_launches_are_twice_the_joules():
     assert two.joules / one.joules == pytest.approx(two.launches / one.launches, rel=0.01)
 
 
+def test_launches_are_counted_to_the_tick_however_long_a_replay_is():
+    bench = bench_of()
+    launches, us = 70, 7e5
+
+    def replay():
+        bench.timer.enqueued_us += us
+
+    found = window(bench, Load(bench.timer, replay, launches, us), 2.0)
+    assert found.fault == ""
+    assert found.seconds / found.launches == pytest.approx(1e-2, rel=0.01)
+
+
 def test_idle_is_a_window_without_work():
     found = window(bench_of(), None, 1.0)
     assert (found.launches, found.fault) == (0, "")

@@ -6,6 +6,7 @@ is then the same for all of them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.measure.energy.window import REPLAY_US, Bench, Load, Meter, Reading, window
-from nnzbench.measure.roofline import row_work
 from nnzbench.measure.session import Session
-from nnzbench.measure.trial import failure, planned_candidates
-from nnzbench.plans.plan import Candidate, Prepared, Unsupported
+from nnzbench.measure.timing import repeat
+from nnzbench.measure.trial import check_copies, each, failure, fresh_result, over_copies, planned_candidates
+from nnzbench.plans.plan import Candidate, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.operands import Maker, Operands
 from nnzbench.problems.problem import Problem
@@ -25,7 +26,6 @@ from nnzbench.records.energy import Status, Window
 
 WARM_S = 1.0
 """Of the first candidate's work before the first window, in which the silicon warms up."""
-MOST_COPIES = 512
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,7 @@ def _loads(entrants: Sequence[Entrant], session: Session, timer: Timer, stack: E
         operands = maker.operands(one.problem)
         candidate = _candidate(one, operands, session)
         try:
-            runs = _checked(one, candidate, operands, timer, stack)
-            loads.append(_load(timer, [prepared.run for prepared in runs], runs[0].capturable))
+            loads.append(_load(timer, *_checked(one, candidate, operands, timer, stack)))
         except DeviceLost:
             raise
         except Exception as error:
@@ -165,41 +164,31 @@ def _candidate(one: Entrant, operands: Operands, session: Session) -> Candidate:
     raise Unsupported(f"{one.problem.name}: {one.kernel} has no variant '{one.variant}' here; run the experiment anew")
 
 
-def _checked(one: Entrant, candidate: Candidate, operands: Operands, timer: Timer, stack: ExitStack) -> list[Prepared]:
-    """The candidate over as many copies of its operands as L2 does not hold, each right."""
-    size = row_work(one.kernel, one.problem, operands, one.variant).bytes
-    count = min(MOST_COPIES, max(2, math.ceil(timer.flush_bytes / max(1, size))))
-    truth = reference(one.problem, operands)
-    runs = []
-    for _ in range(count):
-        prepared = candidate.prepare()
-        stack.callback(prepared.close)
-        prepared.poison()
-        prepared.run()
-        runs.append(prepared)
-    for prepared in (runs[0], runs[-1]):
-        result, tolerance = prepared.read(), candidate.tolerance or candidate.math
-        error = relative_error(result, truth)
-        if not passes(error, tolerance):
-            raise ValueError(why(result, truth, error, tolerance))
-    return runs
+def _checked(
+    one: Entrant, candidate: Candidate, operands: Operands, timer: Timer, stack: ExitStack
+) -> tuple[list[Callable[[], None]], bool]:
+    """The candidate over as many copies of its weights as L2 does not hold, each right; and whether graphs hold it."""
+    prepared = candidate.prepare()
+    stack.callback(prepared.close)
+    truth = candidate.truth or functools.partial(reference, one.problem, operands)
+    first, tolerance = fresh_result(prepared), candidate.tolerance or candidate.math
+    error = relative_error(first, truth())
+    if not passes(error, tolerance):
+        raise ValueError(why(first, truth(), error, tolerance))
+    runs = over_copies(candidate, prepared, operands, timer)
+    check_copies(candidate, runs, prepared, first, truth)
+    return runs, prepared.capturable
 
 
 def _load(timer: Timer, runs: Sequence[Callable[[], None]], capturable: bool) -> Load:
     """Replays that take as long as windows need them to, of whole rounds over the copies."""
 
-    def once() -> None:
-        for run in runs:
-            run()
-
     def rounds(count: int) -> Callable[[], None]:
-        def enqueued() -> None:
-            for _ in range(count):
-                once()
+        return timer.capture(once, count) if capturable else functools.partial(repeat, once, count)
 
-        return timer.capture(once, count) if capturable else enqueued
-
+    once = functools.partial(each, runs)
     replay = rounds(1)
     timer.elapsed_us(replay)  # the first replay uploads the graph
-    count = max(1, math.ceil(REPLAY_US / max(1.0, timer.elapsed_us(replay))))
-    return Load(timer, rounds(count) if count > 1 else replay, count * len(runs))
+    round_us = max(1.0, timer.elapsed_us(replay))
+    count = max(1, math.ceil(REPLAY_US / round_us))
+    return Load(timer, rounds(count) if count > 1 else replay, count * len(runs), count * round_us)

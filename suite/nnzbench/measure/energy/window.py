@@ -7,6 +7,7 @@ sees a part of the time alone, which is why a window takes seconds; and it is no
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections import deque
@@ -24,8 +25,8 @@ LEAD_S = 0.3
 """Of the same work before the first tick that counts: what is read then is of nothing else."""
 REPLAY_US = 4000.0
 """A replay takes at least this long: launches are counted by replays, and the host is heard of this seldom."""
-AHEAD = 12
-"""Replays enqueued: the GPU has work for some 50 ms in which the host reads, or does something else."""
+AHEAD_US = 50_000.0
+"""Of work that is enqueued, in which the host reads, or does something else."""
 POLL_S, POWER_S, CLOCK_S = 0.001, 0.01, 0.5
 """Between readings of the counter, of the power, and of the clock with what limits it."""
 FEWEST_TICKS = 5
@@ -60,21 +61,23 @@ class Bench:
 class Load:
     """Work kept ahead of the GPU: replays of `launches` launches each."""
 
-    def __init__(self, timer: Timer, replay: Callable[[], None], launches: int) -> None:
+    def __init__(self, timer: Timer, replay: Callable[[], None], launches: int, replay_us: float = REPLAY_US) -> None:
         self._timer, self._replay, self.launches = timer, replay, launches
+        self._depth = max(2, math.ceil(AHEAD_US / replay_us))
         self._ahead: deque[Callable[[], bool]] = deque()
         self.done = 0
         """Launches that the GPU is through with."""
         self.starved = 0
         """Times that the GPU was found with nothing left to do."""
 
-    def feed(self) -> None:
-        """Counts what is done, and enqueues as much again."""
-        begun = bool(self._ahead)
+    def feed(self) -> bool:
+        """Counts what is done, and enqueues as much again; whether a replay ended."""
+        begun, before = bool(self._ahead), self.done
         self._count()
         self.starved += begun and not self._ahead
-        while len(self._ahead) < AHEAD:
+        while len(self._ahead) < self._depth:
             self._ahead.append(self._timer.enqueue(self._replay))
+        return self.done > before
 
     def drain(self, bench: Bench) -> None:
         """Waits until the GPU is through with everything."""
@@ -91,7 +94,6 @@ class Load:
 class _Tick(NamedTuple):
     at: float
     joules: float
-    done: int
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Reading:
     throttled: tuple[str, ...]
     starved: int
     ticks: int
+    idle: bool
 
     @property
     def watts(self) -> float:
@@ -121,6 +124,8 @@ class Reading:
             return f"the GPU waited for the host {self.starved} times"
         if self.ticks < FEWEST_TICKS:
             return f"the counter ticked {self.ticks} times in {self.seconds:.3g} s: too few"
+        if not self.idle and not self.launches:
+            return f"no two replays ended within {self.seconds:.3g} s"
         if abs(self.integral_joules - self.joules) > AGREE * self.joules:
             return (
                 f"the counter says {self.joules:.4g} J and the integrated power {self.integral_joules:.4g} J: they "
@@ -134,10 +139,20 @@ class _Seen:
     """Readings of one window as they come."""
 
     ticks: list[_Tick] = field(default_factory=list)
+    done: list[tuple[float, int]] = field(default_factory=list)
+    """When which number of launches was first seen done."""
     powers: list[tuple[float, float]] = field(default_factory=list)
     clocks: list[float] = field(default_factory=list)
     reasons: set[str] = field(default_factory=set)
     looked: float = float("-inf")
+
+    @property
+    def rate(self) -> float:
+        """Launches a second, from one replay's end to another's: windows end within replays."""
+        if len(self.done) < 2:
+            return 0.0
+        (start, first), (end, last) = self.done[0], self.done[-1]
+        return (last - first) / (end - start)
 
     def power(self, bench: Bench, least_s: float) -> None:
         """Reads the power where the last reading is at least that old."""
@@ -166,12 +181,14 @@ def window(bench: Bench, load: Load | None, seconds: float) -> Reading:
     changed = started
     while not seen.ticks or seen.ticks[-1].at - seen.ticks[0].at < seconds:
         if load:
-            load.feed()
+            ended = load.feed()
+            if ended and seen.ticks:
+                seen.done.append((bench.clock(), load.done))
         now, joules = bench.clock(), _told(meter.energy_j(), "energy")
         if joules != last:
             last, changed = joules, now
             if now - started >= LEAD_S:
-                seen.ticks.append(_Tick(now, joules, load.done if load else 0))
+                seen.ticks.append(_Tick(now, joules))
         elif now - changed > SILENT_S:
             raise Unsupported(f"the board's energy counter did not move for {SILENT_S:g} s")
         if seen.ticks:
@@ -186,7 +203,7 @@ def window(bench: Bench, load: Load | None, seconds: float) -> Reading:
     first, end = seen.ticks[0], seen.ticks[-1]
     count = len(seen.ticks) - 1
     return Reading(
-        launches=end.done - first.done,
+        launches=round(seen.rate * (end.at - first.at)) if load else 0,
         seconds=end.at - first.at,
         joules=end.joules - first.joules,
         integral_joules=_integral(seen.powers, first.at, end.at),
@@ -196,6 +213,7 @@ def window(bench: Bench, load: Load | None, seconds: float) -> Reading:
         throttled=tuple(sorted(seen.reasons)),
         starved=starved,
         ticks=count,
+        idle=load is None,
     )
 
 
