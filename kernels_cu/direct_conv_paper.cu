@@ -16,6 +16,9 @@
 // are not read. Under CHANNEL_COUNTS, which the paper compares that with, channels keep their own counts, and a block reads
 // its two row pointers.
 //
+// Under HALF2 (F16 only) two images share the halves of a register: a multiply-add serves both, and sums are fp16 too. The
+// paper names neither the arithmetic nor the type of the sums of its half precision.
+//
 // Who computes what
 //   grid    x, y: tiles of BLOCK_X x BLOCK_Y output positions; z: output channel (fastest) and sub-batch
 //   block   one output channel of `images_per_block` images, SUB_BATCH at a time
@@ -32,7 +35,7 @@
 // `pad_images` makes the padded input, where that is to be timed too.
 //
 // Defines: SUB_BATCH images per pass, BLOCK_X and BLOCK_Y threads, F16, INDEX16 (the same), OFFSET_TABLE (F16 only),
-// CHANNEL_COUNTS, CODEBOOK (without OFFSET_TABLE)
+// CHANNEL_COUNTS, CODEBOOK (without OFFSET_TABLE), HALF2 (F16 only, without CODEBOOK)
 #include "nnz.cuh"
 #include "pack.cuh"
 
@@ -63,8 +66,30 @@ static_assert(!kOffsetTable, "entries under CODEBOOK hold offsets");
 using Stored = Entry;
 #endif
 
+#if HALF2
+static_assert(F16 && !CODEBOOK && SUB_BATCH % 2 == 0, "HALF2 pairs images of fp16");
+constexpr int kImages = 2;  // per register
+using Sum = __half2;
+__device__ __forceinline__ Sum broadcast(Value x) { return __half2half2(x); }
+__device__ __forceinline__ Sum multiply_add(Sum weight, const Value* const* from, int offset, Sum sum) {
+    const Sum x = __halves2half2(nnz::ldg(opaque(from[0]) + offset), nnz::ldg(opaque(from[1]) + offset));
+    return __hfma2(weight, x, sum);
+}
+__device__ __forceinline__ Value of_image(const Sum* sums, int t) {
+    return t % 2 ? __high2half(sums[t / 2]) : __low2half(sums[t / 2]);
+}
+#else
+constexpr int kImages = 1;
+using Sum = float;
+__device__ __forceinline__ Sum broadcast(Value x) { return widen(x); }
+__device__ __forceinline__ Sum multiply_add(Sum weight, const Value* const* from, int offset, Sum sum) {
+    return nnz::fma_rn(weight, widen(nnz::ldg(opaque(from[0]) + offset)), sum);
+}
+__device__ __forceinline__ Value of_image(const Sum* sums, int t) { return narrow(sums[t]); }
+#endif
+
 struct alignas(8) Staged {
-    float weight;
+    Sum weight;
     int offset;
 };
 
@@ -93,11 +118,11 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
 
     for (int image = first; image < last; image += kSubBatch) {
         const Value* from[kSubBatch];
-        float sum[kSubBatch];
+        Sum sum[kSubBatch / kImages];
 #pragma unroll
         for (int t = 0; t < kSubBatch; ++t) {
             from[t] = x + static_cast<long long>(min(image + t, last - 1)) * image_size + field;
-            sum[t] = 0.0f;
+            sum[t / kImages] = broadcast(narrow(0.0f));
         }
         for (int chunk = 0; chunk < all; chunk += kChunk) {
             const int count = min(kChunk, all - chunk);
@@ -109,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
                 staged[i] = {nnz::ldg(codebook + (entry & 15)), static_cast<int>(entry >> 4)};
 #else
                 const int place = static_cast<int>(entry.place);
-                staged[i] = {widen(entry.weight), kOffsetTable ? offsets[place] : place};
+                staged[i] = {broadcast(entry.weight), kOffsetTable ? offsets[place] : place};
 #endif
             }
             __syncthreads();
@@ -117,8 +142,8 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
             for (int i = 0; i < count; ++i) {
                 const Staged entry = staged[i];
 #pragma unroll
-                for (int t = 0; t < kSubBatch; ++t) {
-                    sum[t] = nnz::fma_rn(entry.weight, widen(nnz::ldg(opaque(from[t]) + entry.offset)), sum[t]);
+                for (int t = 0; t < kSubBatch; t += kImages) {
+                    sum[t / kImages] = multiply_add(entry.weight, from + t, entry.offset, sum[t / kImages]);
                 }
             }
         }
@@ -126,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
         for (int t = 0; t < kSubBatch; ++t) {
             if (inside && image + t < last) {
                 const long long plane = static_cast<long long>(image + t) * filters + filter;
-                y[(plane * out_h + row) * out_w + column] = narrow(sum[t]);
+                y[(plane * out_h + row) * out_w + column] = of_image(sum, t);
             }
         }
     }

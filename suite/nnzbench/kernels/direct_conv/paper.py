@@ -125,7 +125,8 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     every sub-batch without the unified count of entries (section 5).
 
     `paper_sbs1` uses batch * filters blocks (no sub-batch), `paper_whole` one block per channel for the whole batch;
-    in `paper_counts_sbs<n>` channels keep their own counts. Where a codebook holds all weights, `codebook_sbs<n>` read
+    in `paper_counts_sbs<n>` channels keep their own counts, and in `paper_half2_sbs<n>` multiply-adds and sums are of
+    two halves at a time. Where a codebook holds all weights, `codebook_sbs<n>` read
     indices into it and come first. Raises `Unsupported` for an input too large for 32-bit
     offsets, or filters too large for 16-bit places.
     """
@@ -141,6 +142,8 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     if layer.shape.pad_h or layer.shape.pad_w:
         for size in SUB_BATCHES:
             yield layer.plan(f"paper_sbs{size}_padding_timed", size, size, time_padding=True)
+    if problem.dtype == "f16":
+        yield from (layer.plan(f"paper_half2_sbs{size}", size, size, half2=True) for size in SUB_BATCHES)
     yield layer.plan("paper_sbs1", 1, 1)
     yield layer.plan("paper_whole", 8, layer.shape.batch)
     yield from (layer.plan(f"paper_counts_sbs{size}", size, size, unify=False) for size in SUB_BATCHES)
@@ -177,6 +180,7 @@ class Layer:
         time_padding: bool = False,
         unify: bool = True,
         codebook: tuple[Array, Array] | None = None,
+        half2: bool = False,
     ) -> Plan:
         """One variant; `images_per_block` images are computed `sub_batch` at a time.
 
@@ -216,6 +220,7 @@ class Layer:
                 "OFFSET_TABLE": int(codebook is None and needs_table(s, self.dtype)),
                 "CHANNEL_COUNTS": int(not unify),
                 "CODEBOOK": int(codebook is not None),
+                "HALF2": int(half2),
             },
             buffers=buffers,
             output="y",

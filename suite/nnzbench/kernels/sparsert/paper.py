@@ -20,7 +20,15 @@ from nnzbench.kernels.registry import kernel, register
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sparsert import PAPER, paper_emit
 from nnzbench.kernels.sparsert import paper_schedule as paper
-from nnzbench.kernels.sparsert.paper_schedule import Deal, Dense, MatrixB, PaperSchedule, PaperTiling, VirtualIm2col
+from nnzbench.kernels.sparsert.paper_schedule import (
+    CheckedIm2col,
+    Deal,
+    Dense,
+    MatrixB,
+    PaperSchedule,
+    PaperTiling,
+    VirtualIm2col,
+)
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
@@ -165,12 +173,19 @@ register(PaperKernel("sparsert_fixed", tuned=False), About("paper", nothing_to_t
 register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", study=True, rank=90))
 
 
-@kernel(PAPER, "conv2d", "f32", About("paper", weights_in_code=True, rank=65))
+@kernel(PAPER, "conv2d", "f32", About("own", paper_variants="checked_", weights_in_code=True, rank=65))
 def sparsert_conv_paper(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """SparseRT's convolution (section 3.6): the same code over the virtual im2col matrix, tuned over the same choices.
 
-    The paper's are 3x3 filters with padding 1 on one image; any filter, padding, stride and batch work alike.
+    The paper's (`checked_...`) are 3x3 filters with padding 1 on one image; any filter, padding, stride and batch work
+    alike. In the others padding costs no test: a pointer per tap leads where it leaves the image into zeros, our way.
     """
     c = convolved(problem)
-    work = Work(operands.sparse, operands.dense["x"], VirtualIm2col(c), c.output, arch)
-    yield from plans_of(work, paper.grid(c.filters, work.dense.columns))
+    matrix, x = operands.sparse, operands.dense["x"]
+    tilings = paper.grid(c.filters, problem.n)
+    narrowest = min(problem.n // one.n_blocks for one in tilings)
+    for plan in plans_of(Work(matrix, x, CheckedIm2col(c, narrowest), c.output, arch), tilings):
+        yield replace(plan, variant=f"checked_{plan.variant}")
+    yield from plans_of(
+        Work(matrix, x, VirtualIm2col(c), c.output, arch), paper.grid(c.filters, problem.n, paper.FEW_GROUPS)
+    )

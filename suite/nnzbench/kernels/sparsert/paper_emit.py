@@ -27,7 +27,8 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
     Up to 256 threads the bound changes nothing but for its presence: without it, ptxas stops at 32 registers or so.
     """
     groups, rows, stride = dealt.groups, dealt.rows, dense.row_stride
-    labels = ", ".join(f"L{i}" for i in range(len(dealt.bodies)))
+    bodies = [(i, body, inside) for inside in dense.inside for i, body in enumerate(dealt.bodies)]
+    labels = ", ".join(f"L{i}" for i in range(len(bodies)))
     lines = [
         *architecture(arch).ptx_header(),
         *([".extern .shared .align 16 .b8 shared[];"] if groups > 1 else []),
@@ -54,21 +55,22 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
         "mad.lo.u32 %t0, %t0, %width, %col;",
         *dense.pointers(),
         f"mad.lo.u32 %body, %block, {groups}, %g;",
+        *dense.choose(len(dealt.bodies)),
         *[f"mov.f32 %a{i}, 0f00000000;" for i in range(rows)],
         f"TABLE: .branchtargets {labels};",
         # groups narrower than a warp jump apart, so this is no uniform branch
         "brx.idx %body, TABLE;",
     ]
     tops = dealt.row_start.tolist()
-    for i, body in enumerate(dealt.bodies):
+    for label, (i, body, inside) in enumerate(bodies):
         block = i // groups
-        lines += [f"L{i}:", f"mov.u32 %top, {tops[block]};", f"mov.u32 %count, {tops[block + 1] - tops[block]};"]
+        lines += [f"L{label}:", f"mov.u32 %top, {tops[block]};", f"mov.u32 %count, {tops[block + 1] - tops[block]};"]
         columns, first, at = body.columns.tolist(), body.first.tolist(), body.rows.tolist()
         values = [immediate(value) for value in body.values]
         for j, k in enumerate(columns):
-            lines.append(dense.load(k))
+            lines.append(dense.load(k, inside))
             lines += [f"fma.rn.f32 %a{at[e]}, %x, {values[e]}, %a{at[e]};" for e in range(first[j], first[j + 1])]
-        if i + 1 < len(dealt.bodies):
+        if label + 1 < len(bodies):
             lines.append("bra SUM;")
     lines += ["SUM:", f"mad.wide.s32 %c, %top, {stride * 4}, %c;"]
     lines += _reduce(rows, stride, groups) if groups > 1 else _store(rows, stride)

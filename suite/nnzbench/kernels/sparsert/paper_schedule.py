@@ -48,8 +48,17 @@ class MatrixB:
         """PTX that moves `%b` and `%c` (u64, to the buffers) to this thread's column, whose number is in `%t0`."""
         return ["mad.wide.u32 %b, %t0, 4, %b;", "mad.wide.u32 %c, %t0, 4, %c;"]
 
-    def load(self, k: int) -> str:
-        """PTX that loads this thread's element of row k of B into `%x`."""
+    @property
+    def inside(self) -> tuple[bool, ...]:
+        """The kinds of blocks that have code of their own: whether all of a block's taps lie in rows of the image."""
+        return (False,)
+
+    def choose(self, bodies: int) -> list[str]:
+        """PTX that adds `bodies`, of one kind of block, to `%body` where this block is of the second kind."""
+        return []
+
+    def load(self, k: int, inside: bool = False) -> str:
+        """PTX that loads this thread's element of row k of B into `%x`, in the code of that kind of block."""
         return f"ld.global.nc.f32 %x, [%b+{k * self.columns * 4}];"
 
     def cpp(self) -> str:
@@ -96,8 +105,12 @@ class VirtualIm2col(Im2col):
         ]
 
     def pointers(self) -> list[str]:
+        return [*self._pixel(), *self._taps()]
+
+    def _pixel(self) -> list[str]:
+        """PTX for `%b` and `%c`, and the pixel's row and column times the stride, `%y0` and `%x0`."""
         s, plane = self.shape, self.row_stride
-        lines = [
+        return [
             *divmod_ptx("%image", "%t1", "%t0", plane),
             f"mad.lo.u32 %t0, %image, {s.filters * plane}, %t1;",
             "mad.wide.u32 %c, %t0, 4, %c;",
@@ -109,6 +122,10 @@ class VirtualIm2col(Im2col):
             "add.u32 %t0, %t0, %x0;",
             "mad.wide.u32 %b, %t0, 4, %b;",
         ]
+
+    def _taps(self) -> list[str]:
+        """PTX for a pointer per tap that can leave the image."""
+        s, lines = self.shape, []
         for i, down in enumerate(self.checked[0]):
             for j, across in enumerate(self.checked[1]):
                 if not down and not across:
@@ -124,7 +141,14 @@ class VirtualIm2col(Im2col):
                 lines.append(f"selp.b64 {tap}, {tap}, %zeros, %inside;")
         return lines
 
-    def load(self, k: int) -> str:
+    @property
+    def inside(self) -> tuple[bool, ...]:
+        return (False,)
+
+    def choose(self, bodies: int) -> list[str]:
+        return []
+
+    def load(self, k: int, inside: bool = False) -> str:
         s = self.shape
         channel, tap = divmod(k, s.r * s.s)
         i, j = divmod(tap, s.s)
@@ -144,16 +168,90 @@ class VirtualIm2col(Im2col):
         return 4 * ((i - s.pad_h) * s.width + j - s.pad_w)
 
 
+@dataclass(frozen=True)
+class CheckedIm2col(VirtualIm2col):
+    """The same with tests for padding as the paper has them: each load of a tap that can leave the image is tested,
+    and what is known when code is generated is not. Blocks whose pixels all lie in the middle rows have code of their
+    own, in which no row is tested.
+    """
+
+    width: int
+    """Columns of the narrowest block."""
+
+    @property
+    def zeros(self) -> int:
+        return 0
+
+    @cached_property
+    def _middle(self) -> tuple[int, int]:
+        """From which pixel on, and up to which, the taps of all rows lie in the image."""
+        s = self.shape
+        first = -(-s.pad_h // s.stride)
+        last = (s.height - s.r + s.pad_h) // s.stride
+        return first * s.out_width, min(s.out_height, last + 1) * s.out_width
+
+    @cached_property
+    def inside(self) -> tuple[bool, ...]:
+        first, end = self._middle
+        starts = (start % self.row_stride for start in range(0, self.columns, self.width))
+        some = any(self.checked[0]) and any(first <= start and start + self.width <= end for start in starts)
+        return (False, True) if some else (False,)
+
+    def choose(self, bodies: int) -> list[str]:
+        if len(self.inside) == 1:
+            return []
+        first, end = self._middle
+        return [
+            "mov.u32 %t0, %ctaid.y;",
+            "mul.lo.u32 %t0, %t0, %width;",
+            *divmod_ptx("%image", "%t1", "%t0", self.row_stride),
+            f"setp.ge.u32 %inside, %t1, {first};",
+            "add.u32 %t1, %t1, %width;",
+            f"setp.le.and.u32 %inside, %t1, {end}, %inside;",
+            f"@%inside add.u32 %body, %body, {bodies};",
+        ]
+
+    def registers(self) -> list[str]:
+        s = self.shape
+        declared = f".reg .pred %row<{s.r}>, %column<{s.s}>, %both<{s.r * s.s}>;"
+        return [".reg .u32 %image, %y0, %x0, %t1;", ".reg .b64 %wide;", ".reg .pred %inside;", declared]
+
+    def _taps(self) -> list[str]:
+        """PTX for the tests."""
+        s, lines = self.shape, []
+        for i in self._tested(0):
+            lines += [f"add.u32 %t1, %y0, {i - s.pad_h};", f"setp.lt.u32 %row{i}, %t1, {s.height};"]
+        for j in self._tested(1):
+            lines += [f"add.u32 %t1, %x0, {j - s.pad_w};", f"setp.lt.u32 %column{j}, %t1, {s.width};"]
+            lines += [f"setp.lt.and.u32 %both{i * s.s + j}, %t1, {s.width}, %row{i};" for i in self._tested(0)]
+        return lines
+
+    def _tested(self, axis: int) -> list[int]:
+        return [tap for tap, can_leave in enumerate(self.checked[axis]) if can_leave]
+
+    def load(self, k: int, inside: bool = False) -> str:
+        s = self.shape
+        channel, tap = divmod(k, s.r * s.s)
+        i, j = divmod(tap, s.s)
+        down, across = self.checked[0][i] and not inside, self.checked[1][j]
+        load = f"ld.global.nc.f32 %x, [%b+{4 * channel * s.height * s.width + self._offset(i, j)}];"
+        if not (down or across):
+            return load
+        test = f"both{tap}" if down and across else f"row{i}" if down else f"column{j}"
+        return f"mov.f32 %x, 0f00000000;\n@%{test} {load}"
+
+
 Dense: TypeAlias = MatrixB | VirtualIm2col
 """What the schedule is multiplied by."""
 
 
 ROWS_PER_BLOCK = (32, 16, 8)
 WIDTHS = (32, 64, 128, 256)
-GROUPS = (1, 4)
+GROUPS = (1, 2, 4, 8, 16)
 """The hand-picked choices that section 3.7 leaves open: rows per block of the authors' code, widths of whole warps, and
-groups. In exhaustive searches over 1, 2, 4 and 8 groups of 14 problems on an H200, 2 never won and 8 came no nearer to
-the fastest than 1.3 %."""
+groups up to those of the example in section 3.3."""
+FEW_GROUPS = (1, 4)
+"""Those of this project's own way with padding: on an H200 others came no nearer to the fastest than 1.3 %."""
 GROUPED_THREADS = 512
 """Largest block of several groups: the widths of one (M_blocks, Gy) share a program, whose registers fit the widest."""
 MAX_GRID_Y = 65535
@@ -224,17 +322,17 @@ class PaperSchedule:
             raise Unsupported("offsets beyond 2 GB do not fit an instruction")
 
 
-def grid(m: int, n: int) -> list[PaperTiling]:
+def grid(m: int, n: int, of_groups: tuple[int, ...] = GROUPS) -> list[PaperTiling]:
     """The choices of a problem: about so many rows per block, widths nearest to `WIDTHS` that divide N, groups.
 
-    At most 21; fewer where N has fewer divisors or M fewer rows.
+    At most 42; fewer where N has fewer divisors or M fewer rows.
     """
     divisors = [d for d in range(1, min(n, 1024) + 1) if n % d == 0]
     widths = sorted({min(divisors, key=lambda d: abs(d - wanted)) for wanted in WIDTHS})
     blocks = sorted({-(-m // rows) for rows in ROWS_PER_BLOCK})
     return [
         PaperTiling(count, n // width, groups)
-        for count, width, groups in itertools.product(blocks, widths, GROUPS)
+        for count, width, groups in itertools.product(blocks, widths, of_groups)
         if groups == 1 or width * groups <= GROUPED_THREADS
     ]
 

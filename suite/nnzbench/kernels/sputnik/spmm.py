@@ -258,11 +258,16 @@ def labelled_tiles(n: int, itemsize: int, ruled: Tile | None = None) -> Iterator
 
 @kernel(f"{PAPER}, section V", "spmm", "f32 f16", About("paper", paper_variants="heuristic_", rank=10))
 def sputnik(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-    """C = A B by row splitting: our rule's tile (`rule_...`), the paper's (`heuristic_...`), then `oracle_tiles`."""
+    """C = A B by row splitting: our rule's tile (`rule_...`), the paper's (`heuristic_...`), then `oracle_tiles`.
+
+    In fp16 the paper scales no index ahead (section V-D), as `heuristic_unscaled_...` does; the others scale them.
+    """
     b, shared = operands.dense["b"], SharedWork()
     n, itemsize = b.shape[1], b.dtype.itemsize
     for tile, label in labelled_tiles(n, itemsize, rule_tile(operands.sparse, n, itemsize, sm_count(arch))):
         yield spmm_plan(operands.sparse, b, tile, label, shared=shared)
+        if label == "heuristic" and itemsize == 2 and operands.sparse.k * n < 2**31:
+            yield spmm_plan(operands.sparse, b, tile, "heuristic_unscaled", Switches(prescale=False), shared=shared)
 
 
 @kernel(f"{PAPER}, section IX", "spmm", "f32 f16", About("paper", study=True))

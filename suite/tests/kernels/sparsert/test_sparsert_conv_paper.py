@@ -4,8 +4,9 @@ from on_cpu import execute
 from sparsert_programs import cache, random_matrix, run_on_cpu  # noqa: F401
 from sparsert_programs import interpret_paper as interpret
 
+from nnzbench.kernels.registry import about
 from nnzbench.kernels.sparsert.paper import Work, sparsert_conv_paper, unrolled_plan
-from nnzbench.kernels.sparsert.paper_schedule import PaperTiling, VirtualIm2col
+from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, PaperTiling, VirtualIm2col
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
@@ -30,22 +31,28 @@ ODD = [
 ]
 
 
-def work_of(shape, arch="sm_90", density=0.3):
-    dense = random_matrix(shape.filters, shape.channels * shape.r * shape.s, density).to_dense()
-    dense[shape.filters // 2 :: 5] = 0
-    matrix = CSR.from_dense(dense)
+def work_of(shape, arch="sm_90", density=0.3, dense=VirtualIm2col):
+    weights = random_matrix(shape.filters, shape.channels * shape.r * shape.s, density).to_dense()
+    weights[shape.filters // 2 :: 5] = 0
+    matrix = CSR.from_dense(weights)
     x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
     x = x.astype(np.float32)
     n = shape.batch * shape.out_height * shape.out_width
     problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape)
     expected = reference(problem, Operands(matrix, {"x": x}, "p"))
-    return Work(matrix, x, VirtualIm2col(shape), shape.output, arch), expected, problem
+    return Work(matrix, x, dense(shape), shape.output, arch), expected, problem
+
+
+def checked(shape):
+    """As the paper tests for padding, in blocks of 32 pixels."""
+    return CheckedIm2col(shape, 32)
 
 
 @pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("dense", [VirtualIm2col, checked])
 @pytest.mark.parametrize("shape", WHOLE_WARPS, ids=str)
-def test_emitted_ptx_convolves_and_reads_nothing_outside_the_image(shape, groups):
-    work, expected, problem = work_of(shape)
+def test_emitted_ptx_convolves_and_reads_nothing_outside_the_image(shape, dense, groups):
+    work, expected, problem = work_of(shape, dense=dense)
     plan = unrolled_plan(work, PaperTiling(2, problem.n // 32, groups))
     assert passes(relative_error(interpret(plan), expected), "f32")
 
@@ -80,6 +87,29 @@ def test_a_tap_that_stays_inside_the_image_is_not_checked():
         (True, False, False),
         (True, False, True),
     )
+
+
+def test_blocks_in_the_middle_of_the_image_test_no_row():
+    """Of 16 rows of 8 pixels, blocks of 32 take four: the first and the last have a row at the border."""
+    dense = checked(ConvShape(1, 2, 16, 8, 4, 3, 3, 1, 1))
+    assert dense.inside == (False, True)
+    tested = [[line.rpartition("@")[2].split()[0] for line in (dense.load(k), dense.load(k, True))] for k in range(9)]
+    outer, middle = zip(*tested, strict=True)
+    assert outer == ("%both0", "%row0", "%both2", "%column0", outer[4], "%column2", "%both6", "%row2", "%both8")
+    assert middle == ("%column0", middle[4], "%column2") * 3
+    assert outer[4] == middle[4] == "ld.global.nc.f32"
+    assert checked(ConvShape(1, 2, 4, 8, 4, 3, 3, 1, 1)).inside == (False,)  # one block, which has both borders
+    assert checked(ConvShape(1, 2, 16, 8, 4, 3, 3)).inside == (False,)  # nothing to test
+
+
+def test_the_papers_tests_for_padding_come_first_and_alone_are_the_papers():
+    work, _, problem = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1))
+    plans = sparsert_conv_paper.plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_90")
+    names = [plan.variant for plan in plans]
+    theirs = [name for name in names if name.startswith("checked_")]
+    assert names[: len(theirs)] == theirs
+    of = about("sparsert_conv_paper")
+    assert [of.role_of(name) for name in (theirs[0], names[-1])] == ["paper", "own"]
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])

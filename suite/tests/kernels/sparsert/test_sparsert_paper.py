@@ -74,7 +74,7 @@ def test_awkward_matrices_on_the_processor(matrix, n, name):
     b = np.random.default_rng(2).standard_normal((matrix.k, n)).astype(np.float32)
     kernel = PaperKernel(name, balanced=name == "tuned")
     plans = list(kernel.plans(problem, Operands(matrix, {"b": b}, "p"), "sm_80"))
-    assert {plan.launches[0].block[1] for plan in plans} == {1, 4}
+    assert {plan.launches[0].block[1] for plan in plans} == set(paper.GROUPS)
     for plan in (plans[0], plans[-1]):
         assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), "f32")
 
@@ -97,7 +97,7 @@ def test_balancing_between_blocks_is_what_can_be_left_out():
 def test_grid_is_feasible_and_small():
     for m, n in ((64, 12544), (512, 49), (2048, 256), (37, 7), (1, 1)):
         tilings = paper.grid(m, n)
-        assert 1 <= len(tilings) <= 21
+        assert 1 <= len(tilings) <= 42
         assert len({t.name for t in tilings}) == len(tilings)
         widest = paper.widest_blocks(m, n)
         for t in tilings:
