@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,13 @@ class Rule:
     """The same against the best of today's algorithms; None where the paper's baseline is that already."""
     beside: Mapping[str, Quantity] = field(default_factory=dict)
     """Numbers printed beside the verdicts, which judge nothing."""
+    readings: tuple[Quantity, ...] = ()
+    """What else the paper may mean, where it leaves something open: one verdict of all of them is the claim's."""
+    gpus: tuple[str, str] | tuple[()] = ()
+    """Two GPUs as their folders' names have them: on the first the ratio is larger, on what percent of the problems."""
+    printed: str = ""
+    """A published table with the columns problem, sparsity and speedup, whose geometric mean the claim's number is:
+    of the authors' own times some problems may be missing, and are then left out of both."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +86,30 @@ CUBLAS_F16, CUDNN_F16, NCHW, NCHW_F16 = half(CUBLAS), of.CUDNN_F16, of.CUDNN_DEF
 # SparseRT took the best of its baselines' algorithms, so they are today's best of the same arithmetic.
 RULE, RULE_F16 = kernel("sputnik", variants=DEFAULT), kernel("sputnik", "f16", DEFAULT)
 PAPER = kernel("sparsert_paper")
+CUDA_10_1 = Selector(
+    "the fastest of cuSPARSE's algorithms of CUDA 10.1", ("cusparse",), variants=r"(csr_alg1|coo_alg[123])_col$"
+)
+"""On column-major operands: its generic interface had no other order, and no later algorithm."""
 sparsert = Method("`sparsert_paper`, the paper's tilings and code generated anew", PAPER, (kernel("sparsert"), OURS))
 sparsert_alone = replace(sparsert, others=())
-sparsert_conv = Method(
+_conv = Method(
     "`sparsert_conv_paper`, the paper's convolution generated anew",
     kernel("sparsert_conv_paper"),
     (kernel("sparsert_conv"),),
 )
+
+
+def alone(method: Method, group: Group, statistic: Statistic) -> Rule:
+    """What its kernel's times say without another's."""
+    return Rule(method.words, Quantity(method.subject, None, group, statistic))
+
+
+def sparsert_conv(group: Group, baseline: Selector, statistic: Statistic = "geometric mean") -> Rule:
+    """Of its table 3, which prints each layer's speed-up."""
+    printed = "sparsert_table3_conv" if statistic == "geometric mean" else ""
+    return replace(_conv(group, baseline, statistic=statistic), printed=printed)
+
+
 cublas = Method("no kernel of this project: cuBLAS", DENSE)
 
 
@@ -103,6 +128,8 @@ def table3(level: str) -> Group:
 
 
 HALVED = on("95 over 90 %, problems 1 to 11 of its table 1", r"(0[1-9]|1[01])_.*_95$", r"(0[1-9]|1[01])_.*_90$")
+ROWS_LAST = Selector("cuBLAS fp32, the weights transposed", ("cublas",), variants="f32_colmajor$")
+ROWS_FIRST = Selector("cuBLAS fp32, the weights not transposed", ("cublas",), variants="f32_rowmajor$")
 FIGURE8 = on("its figure 8's problems at 90 %", "(.*)")
 
 
@@ -122,13 +149,18 @@ sddmm = Method(
     (OURS,),
 )
 SDDMM_DEFAULT = Selector("cuSPARSE's default SDDMM fp32", ("cusparse",), variants="sddmm_default")
-SAMPLE = on("SpMM of the sample of the collection", r"((?!sddmm_).*)$")
-SAMPLE_SDDMM = on("SDDMM of the sample of the collection", r"(sddmm_.*)$")
+SAMPLE = replace(on("SpMM of the sample of the collection", r"((?!sddmm_).*)$"), by_matrix=True)
+SAMPLE_SDDMM = replace(on("SDDMM of the sample of the collection", r"(sddmm_.*)$"), by_matrix=True)
 RNN = on("RNN, GRU and LSTM layers", r"((?:rnn|gru|lstm).*)$")
 RNN_SDDMM = on("SDDMM of RNN, GRU and LSTM layers", r"(sddmm_(?:rnn|gru|lstm).*)$")
 FIGURE1 = on("M = 8192, K = 2048, N = 128", "(.*)")
 NONZEROS = Quantity(RULE, CUBLAS, FIGURE1, "nonzeros", second=COLUMN)
 MERGE, ASPT = kernel("merge_spmm", variants=DEFAULT), kernel("aspt")
+
+
+def read_as(rule: Rule, *groups: Group) -> Rule:
+    """The rule, where the paper may mean other problems."""
+    return replace(rule, readings=tuple(replace(rule.quantity, group=one) for one in groups))
 
 
 def other_paper(baseline: Selector, statistic: Statistic = "geometric mean") -> Rule:
@@ -144,8 +176,11 @@ COMPLETE = Selector("the complete kernel", ABLATED, variants="complete")
 def imbalance(variant: str, words: str) -> Rule:
     """Same nonzeros in both matrices, so times stand for throughput."""
     uneven = Selector(f"the kernel with rows {words}", ABLATED[:1], variants=variant)
-    group = on("M = 8192, K = 2048, N = 128, 75 % zeros; rows' variation 1.7 over 0", r"cov1\.7_", r"cov0_")
-    return Method(SPUTNIK_WORDS, uneven)(group, COMPLETE, None, "mean percent")
+    groups = [
+        on(f"M = 8192, K = 2048, N = 128, 75 % zeros; rows' variation {cov} over 0", rf"cov{re.escape(cov)}_", r"cov0_")
+        for cov in ("1.7", "1.5")
+    ]
+    return read_as(Method(SPUTNIK_WORDS, uneven)(groups[0], COMPLETE, None, "mean percent"), *groups[1:])
 
 
 def table2(part: str, model: str, batch: int, sampled: bool) -> Rule:
@@ -228,7 +263,12 @@ def figure4(pattern: str = "balanced", batch: str = "[18]") -> Group:
 # Libraries, where claims are about them.
 cusparse = Method("no kernel of this project: cuSPARSE", COLUMN, (OURS,))
 cudnn = Method("no kernel of this project: cuDNN", NCHW)
-STEP = on("both products of a step at batch 32", r"(gates|projection)_b32_")
+
+
+def step(batch: int, part: str = "gates|projection") -> Group:
+    """Products of a step of ESE's LSTM."""
+    words = "both products" if "|" in part else f"the product of the {part}"
+    return on(f"{words} of a step at batch {batch}", rf"({part})_b{batch}_")
 
 
 def table4(batch: int) -> Group:
@@ -247,9 +287,13 @@ def two_four(group: Group, math: str, statistic: Statistic, also: str = "") -> R
 # Direct sparse convolution: algorithm 4 judges.
 DIRECT_WORDS = "the `paper` variants of `direct_conv`, algorithm 4 written anew, padding not timed"
 direct = Method(DIRECT_WORDS, kernel("direct_conv", variants=r"paper_sbs[248]$", words="the paper's"), (OURS,))
-direct_f16 = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_sbs[248]$", "the paper's"), (OURS_F16,))
+direct_f16 = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_(half2_)?sbs[248]$", "the paper's"), (OURS_F16,))
 VGG, LAST = on("3x3 layers of VGG-16", r"(\d+_equal_.*)"), on("the last 3x3 layers of VGG-16", r"(08_equal_.*)")
-POINTWISE = on("1x1 layers on 32 x 32 images", r"(c\d+_d\d+_32_equal_.*)")
+
+
+def pointwise(image: int) -> Group:
+    """1x1 layers of its table 7, which prints no size of the image."""
+    return on(f"1x1 layers on {image} x {image} images", rf"(c\d+_d\d+_{image}_equal_.*)")
 
 
 def table8(size: int, level: str) -> Group:
@@ -315,12 +359,20 @@ BEST_F16 = {f"{OURS_F16.label} against {FP16.label}": (OURS_F16, FP16)}
 LLAMA_70B = on("8192 x 8192, 16 columns, uniform zeros", r"(llama_70b_qo_8192x8192x16_\d+)")
 
 
-def llama(columns: str, levels: str, scope: str) -> Group:
+def llama(columns: str, levels: str, scope: str, size: str = r"\d+x\d+") -> Group:
     """Layers of Llama models with so many columns at these levels of zeros."""
-    cases = rf"(llama\d?_\d+b_(?:qkvo|qo|up|down)_\d+x\d+x(?:{columns})_(?:{levels}))"
+    cases = rf"(llama\d?_\d+b_(?:qkvo|qo|up|down)_{size}x(?:{columns})_(?:{levels}))"
     return on(f"layers of Llama models, {scope} % uniform zeros", cases)
 
 
-def to_64(level: int) -> Group:
+SIZES = ("4096x4096", "11008x4096", "4096x11008", "14336x4096", "4096x14336", "8192x8192", "28672x8192", "8192x28672")
+
+
+def to_64(level: int, size: str = r"\d+x\d+") -> Group:
     """As Flash-LLM's claims have them."""
-    return llama("8|16|32|64", f"{level}", f"8 to 64 columns, {level}")
+    return llama("8|16|32|64", f"{level}", f"8 to 64 columns, {level}", size)
+
+
+def each_size(rule: Rule, level: int) -> Rule:
+    """The rule, which the layers of other models than the paper's must give one by one."""
+    return read_as(rule, *(to_64(level, size) for size in SIZES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +17,10 @@ from nnzbench.report.pages.elements import MARK
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown
 
-HEADER = ("claim", "published", "as the paper compares", "against the best of today", "TF32", "fp16", "cold")
+HEADER = (
+    "claim", "published", "as the paper compares", "over the authors' code", "against the best of today",
+    "TF32", "fp16", "cold",
+)  # fmt: skip
 
 
 def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
@@ -55,6 +59,7 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
         gpu=context.gpu_name(gpu, {}),
         verdicts=verdicts,
         judged=JUDGED,
+        count=sum(one.verdict in JUDGED for one in verdicts),
         words=WORDS,
         out_of_scope=len(out_of_scope()),
         upstream=upstream,
@@ -78,7 +83,8 @@ def _row(one: Verdict) -> list[str]:
     return [
         f"{one.claim} ([{one.id}](#{_anchor(one.id)}))",
         f"{show(one.published, one.unit)} ({one.published_gpu})",
-        _judged(one, "hot", one.verdict, one.problems),
+        _judged(one, "hot", one.verdict, one.problems, one.low, one.high),
+        _authors(one),
         today if one.baseline_today else same,
         _judged(one, "tf32", one.verdict_tf32),
         _judged(one, "fp16", one.verdict_fp16),
@@ -93,8 +99,22 @@ def _value(one: Verdict, which: str) -> str:
     return f"{text}{MARK}" if text and which in one.before_tuning.split() else text
 
 
-def _judged(one: Verdict, which: str, word: str, problems: str = "") -> str:
+def _authors(one: Verdict) -> str:
+    """How many times as fast as its authors' code the kernel is, and their own number where that judges."""
+    if math.isnan(one.authors) and math.isnan(one.measured_authors):
+        return GAP
+    theirs = show(one.measured_authors, one.unit)
+    return f"{show(one.authors, 'x') or GAP}{f': theirs {theirs}' if theirs else ''}"
+
+
+def _judged(
+    one: Verdict, which: str, word: str, problems: str = "", low: float = math.nan, high: float = math.nan
+) -> str:
     value = _value(one, which)
+    if not math.isnan(low):
+        value += (
+            f" ({show(low, one.unit)} to {show(high, one.unit)})" if high >= low else f" (from {show(low, one.unit)})"
+        )
     text = f"{value} **{word}**" if value else word
     return (f"{text} ({problems})" if problems else text) if word else GAP
 

@@ -1,4 +1,4 @@
-"""Original codes beside this suite's kernels on the same problems, from `datasets/peers` and the records.
+"""The authors' codes beside this suite's kernels on the same problems, from `datasets/peers` and the records.
 
 The two were timed in different sessions, so a time of one over a time of the other says little: what is compared is how
 many times as fast as the dense product of its own session each is.
@@ -7,9 +7,8 @@ many times as fast as the dense product of its own session each is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,10 +16,9 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.facts import table
 from nnzbench.facts.data import Data
-from nnzbench.facts.results import each, load, size_of
+from nnzbench.facts.results import each, size_of
 from nnzbench.facts.selector import Selector
 from nnzbench.kernels.roles import Role
-from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 
 AS_GOOD = 0.95
@@ -62,7 +60,9 @@ class Match:
     pairs: tuple[Pair, ...]
     dense: str = "cublas"
     any_pattern: bool = False
-    """Whether the records' patterns may be others than the session's."""
+    """Whether the records' patterns may be others than the session's, where none are the same."""
+    authors: bool = True
+    """Whether the code is of the authors of the paper whose kernel answers to it."""
     caveat: str = ""
 
 
@@ -102,7 +102,9 @@ MATCHES = (
         ("sparsert_table3",),
         (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
         dense="cudnn",
-        caveat="The original's session has cuDNN in torch's benchmark mode, this suite every engine of cuDNN.",
+        any_pattern=True,
+        caveat="The original's positions in the last layer are uniform. Its session has cuDNN in torch's benchmark "
+        "mode, this suite every engine of cuDNN.",
     ),
     Match(
         "Escoin's direct convolution",
@@ -111,6 +113,7 @@ MATCHES = (
         ("direct_conv_table6",),
         _DIRECT,
         dense="cudnn",
+        authors=False,
         caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
         "session has cuDNN through torch, this suite every engine of cuDNN.",
     ),
@@ -136,6 +139,7 @@ MATCHES = (
         "balanced",
         ("balanced_figure4",),
         (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
+        authors=False,
         caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
         "original.",
     ),
@@ -185,6 +189,8 @@ class Block:
     rows: pd.DataFrame
     """Per problem: label, size, sparsity, µs `dense_theirs`, `dense_here`, per pair `theirs<i>`, `here<i>`, and `own`;
     `<column>_tuned` of those of this suite."""
+    session: pd.DataFrame
+    """The session's times of all codes on these problems, `at` the place of each in `rows`."""
 
     @property
     def title(self) -> str:
@@ -193,47 +199,55 @@ class Block:
             filter(None, (self.match.heading, {"f16": "fp16"}.get(self.dtype), {"cold": "cold"}.get(self.policy)))
         )
 
+    def fastest(self, code: str, choice: str = "", math_class: str = "") -> pd.Series[float]:
+        """The least time of a code of the session on each problem of `rows`; of one choice, or of all."""
+        here = self.session[(self.session["code"] == code) & (self.session["math"] == (math_class or self.dtype))]
+        here = here[here["choice"] == choice] if choice else here
+        return here.groupby("at")["median_us"].min().reindex(self.rows.index)
 
-_PROBLEM = ("source", "m", "k", "n", "shape", "sparsity")
+
+_PROBLEM = ["source", "m", "k", "n", "shape", "sparsity"]
 """What names one problem of a session."""
-_SOUGHT = ("problem", "dtype", "op", "m", "k", "n", "shape", "sparsity", "source")
+_SOUGHT = ["problem", "dtype", "op", "m", "k", "n", "shape", "sparsity", "source"]
 """What a recorded problem is known by."""
 
 
-def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
-    """The problems of a match's session beside the records below `folder`, a block per dtype and policy."""
+def blocks_of(recorded: Callable[[str], Data | None], match: Match, times: pd.DataFrame) -> list[Block]:
+    """The problems of a match's session beside the experiments `recorded`, a block per dtype and policy."""
     here = times[times["session"] == match.session]
     mine = here[here["code"] == match.code]
-    experiment, data = _recorded(folder, match)
-    known = [] if data is None else list(each(data.frame.drop_duplicates(list(_SOUGHT))[list(_SOUGHT)]))
+    experiment, data = _recorded(recorded, match)
+    known = [] if data is None else list(each(data.frame.drop_duplicates(_SOUGHT)[_SOUGHT]))
     found = []
     for (dtype, policy), group in mine.groupby(["dtype", "policy"], sort=False):
-        problems = list(each(group.drop_duplicates(["label", *_PROBLEM])))
-        dense = here[(here["code"] == match.dense) & (here["math"] == dtype) & (here["policy"] == policy)]
-        names = [_same(match, problem, [one for one in known if one.dtype == dtype]) for problem in problems]
+        asked = group.drop_duplicates(["label", *_PROBLEM])
+        problems = list(each(asked))
+        names = _names(match, problems, [one for one in known if one.dtype == dtype])
+        session = here[here["policy"] == policy].merge(asked[_PROBLEM].assign(at=range(len(asked))), on=_PROBLEM)
         rows: dict[str, Any] = {
-            "problem": [name or "" for name in names],
+            "problem": names,
             "label": [problem.label for problem in problems],
             "size": [size_of(problem) for problem in problems],
             "sparsity": [problem.sparsity for problem in problems],
             "source": [problem.source for problem in problems],
             "dtype": dtype,
             "policy": policy,
-            "dense_theirs": _fastest(dense, problems),
         }
+        block = Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows), session)
+        block.rows["dense_theirs"] = block.fastest(match.dense)
         ours = {"dense_here": _selector(str(dtype), "library", match.dense), "own": _selector(str(dtype), "own")}
         for at, pair in enumerate(match.pairs):
-            rows[f"theirs{at}"] = _fastest(group[group["choice"] == pair.choice] if pair.choice else group, problems)
+            block.rows[f"theirs{at}"] = block.fastest(match.code, pair.choice)
             ours[f"here{at}"] = _selector(str(dtype), "paper", pair.kernel, pair.variants)
         for column, one in ours.items():
-            rows[column], rows[f"{column}_tuned"] = _ours(data, names, str(policy), one)
-        found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows)))
+            block.rows[column], block.rows[f"{column}_tuned"] = _ours(data, names, str(policy), one)
+        found.append(block)
     return found
 
 
-def _recorded(folder: Path, match: Match) -> tuple[str, Data | None]:
+def _recorded(recorded: Callable[[str], Data | None], match: Match) -> tuple[str, Data | None]:
     """The records that have the kernels asked for, else the first that there are."""
-    there = {name: Data(load(folder / name)) for name in match.experiments if has_records(folder / name)}
+    there = {name: data for name in match.experiments if (data := recorded(name)) is not None}
     kernels = {pair.kernel for pair in match.pairs}
     having = [name for name, data in there.items() if kernels & set(data.frame["kernel"])]
     chosen = (having or list(there) or match.experiments)[0]
@@ -245,7 +259,7 @@ def _selector(dtype: str, role: Role, kernel: str = "", variants: str = "") -> S
     return Selector(kernel or role, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
 
 
-def _ours(data: Data | None, names: Sequence[str | None], policy: str, one: Selector) -> tuple[list[float], list[bool]]:
+def _ours(data: Data | None, names: Sequence[str], policy: str, one: Selector) -> tuple[list[float], list[bool]]:
     """The time of the fastest row on each recorded problem, and whether all that competes for it was tuned."""
     if data is None:
         return [math.nan] * len(names), [True] * len(names)
@@ -255,28 +269,29 @@ def _ours(data: Data | None, names: Sequence[str | None], policy: str, one: Sele
     return [float(us.get(name, math.nan)) for name in names], [bool(tuned.get(name, True)) for name in names]
 
 
-def _fastest(rows: pd.DataFrame, problems: Sequence[Any]) -> list[float]:
-    """The fastest of several layouts on each of those very problems."""
-    found = rows.groupby(list(_PROBLEM), sort=False)["median_us"].min().to_dict()
-    return [float(found.get(tuple(getattr(problem, name) for name in _PROBLEM), math.nan)) for problem in problems]
+def _names(match: Match, problems: Sequence[Any], recorded: Sequence[Any]) -> list[str]:
+    """For each the recorded problem of that very pattern, else (where any will do) of its sizes and level, or none."""
+    found = [_same(problem, recorded, any_pattern=False) for problem in problems]
+    if match.any_pattern:
+        left = [one for one in recorded if one.problem not in found]
+        found = [name or _same(one, left, any_pattern=True) for name, one in zip(found, problems, strict=True)]
+    return found
 
 
-def _same(match: Match, problem: Any, recorded: Sequence[Any]) -> str | None:
-    """The recorded problem of the same sizes and pattern (or, where any will do, of the same level)."""
-
+def _same(problem: Any, recorded: Sequence[Any], any_pattern: bool) -> str:
     def is_it(one: Any) -> bool:
         if (one.op, one.m, one.k, one.n) != (problem.op, problem.m, problem.k, problem.n):
             return False
         if problem.shape and one.shape != problem.shape:
             return False
         away = abs(one.sparsity - problem.sparsity)
-        if match.any_pattern:
+        if any_pattern:
             return bool(away <= 0.015)
         if problem.source.startswith(("dlmc:", "weights:")):
             return bool(one.source == problem.source)
         return bool(one.source.startswith(problem.source.partition(":")[0]) and away <= LEVEL_TOLERANCE)
 
-    return next((str(one.problem) for one in recorded if is_it(one)), None)
+    return next((str(one.problem) for one in recorded if is_it(one)), "")
 
 
 KINDS = ("theirs", "here", "dense", "gain", "plain", "paired")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from nnzbench import paths
@@ -25,6 +26,7 @@ from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels.roles import Role
 from nnzbench.problems import tables
 from nnzbench.records.files import has_records
+from nnzbench.records.folder import read_tuning
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.networks import attention_bytes
 
@@ -35,7 +37,7 @@ DENSE_INSIDE = frozenset({"sparse_transformer"})
 
 Statistic = Literal[
     "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "memory", "memory or buffers",
+    "nonzeros", "peak share", "deviation", "exponent", "seconds", "memory", "memory or buffers",
 ]  # fmt: skip
 WORDS: dict[Statistic, str] = {
     "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
@@ -50,10 +52,15 @@ WORDS: dict[Statistic, str] = {
     "of the ratio",
     "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
     "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
+    "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
+    "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
+    "seconds": "median over the problems of the seconds of a whole search for {subject}",
     "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
     "memory or buffers": "device memory that {baseline} takes over what {subject} takes, each at its fastest variant: "
     "measured, or where it was not, counted from their buffers",
 }
+QUARTILES = 1.349
+"""Standard deviations of a normal distribution between its quartiles."""
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
 """What facts make of paired times where that is no geometric mean."""
 
@@ -94,7 +101,7 @@ class Quantity:
         if self.second:
             return self.second.label
         if self.baseline is None:
-            return "the GPU's fp32 peak"
+            return "the GPU's fp32 peak" if self.statistic == "peak share" else ""
         return f"the ideal time from {self.baseline.label}" if self.statistic == "over ideal" else self.baseline.label
 
     def on(self, arithmetic: str, judging: bool) -> Quantity:
@@ -133,6 +140,10 @@ class Outcome:
     """Cases with all times."""
     of: int
     note: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    """Between which it lies of all that these problems are a sample of (95 %); infinite where the sample says nothing,
+    NaN where it is not known."""
     synthetic: int = 0
     """Of the cases, those on generated patterns that stand for real ones."""
     obstacle: str = ""
@@ -145,7 +156,7 @@ class Records:
     """The experiments of one GPU, each read once. One that breaks the schema counts as not recorded; `gap` says so."""
 
     def __init__(self, reports: Path, gpu: str) -> None:
-        self._gpu = gpu
+        self._gpu, self._reports = gpu, reports
         self._folder = reports / gpu
         self._data: dict[str, Data | None] = {}
         self._refused: set[str] = set()
@@ -159,7 +170,7 @@ class Records:
         if wanted.statistic == "nonzeros":
             return self._nonzeros(wanted, policy, of)
         if wanted.baseline is None:
-            return self._peak_share(wanted, policy, mine, of)
+            return self._alone(wanted, policy, mine, of)
         facts = self._compared(wanted, policy)
         if facts.empty:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
@@ -174,11 +185,28 @@ class Records:
                 return _memory(mine[paired], theirs, found, wanted)
         if wanted.statistic == "crossover":
             return _crossover(facts, found)
-        return replace(found, value=_number(wanted.statistic, facts.iloc[0]))
+        matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
+        return made_of(facts.iloc[0], wanted.statistic, found, matrices)
 
-    def _compared(self, asked: Quantity, policy: str) -> pd.DataFrame:
+    def between(self, asked: Quantity, first: str, second: str) -> Outcome:
+        """On what percent of problems a ratio is larger on one GPU than on another, by parts of their names."""
+        of = len(_expected(asked.experiment, asked.subject.math, asked.group))
+        sides = []
+        for part in (first, second):
+            folders = sorted(self._reports.glob(f"*{part}*/{asked.experiment}"))
+            if not folders:
+                return Outcome(math.nan, 0, of, f"No {part.upper()} is recorded.")
+            other = Records(self._reports, folders[0].parent.name)
+            sides.append(other._compared(asked.on("f32", judging=True), "hot", ("stem",)).set_index("stem"))
+        pairs = sides[0].join(sides[1].add_suffix("_other"), how="inner") if all(map(len, sides)) else pd.DataFrame()
+        if pairs.empty:
+            return Outcome(math.nan, 0, of, self._gap(asked, "hot"))
+        larger = 100 * float((pairs["ratio"] > pairs["ratio_other"]).mean())
+        return Outcome(larger, len(pairs), of, cut=not (pairs["tuned"] & pairs["tuned_other"]).all())
+
+    def _compared(self, asked: Quantity, policy: str, by: tuple[str, ...] = ()) -> pd.DataFrame:
         """The fact of the quantity; one for each problem where it is a crossover."""
-        data = self._read(asked.experiment)
+        data = self.data(asked.experiment)
         if data is None or asked.baseline is None:
             return pd.DataFrame()
         group = replace(
@@ -188,7 +216,7 @@ class Records:
             ideal=asked.statistic == "over ideal",
         )
         over = (asked.baseline,)
-        by = ("stem", "sparsity") if asked.statistic == "crossover" else ()
+        by = ("stem", "sparsity") if asked.statistic == "crossover" else by
         wanted = Comparison((asked.subject,), over, (group,), by, over if asked.same_variant else ())
         key = (asked.experiment, wanted)
         if key not in self._facts:
@@ -197,7 +225,7 @@ class Records:
 
     def _rows(self, asked: Quantity, policy: str, baseline: Selector | None = None) -> pd.DataFrame:
         """By case: the row that stands for the subject, or for the baseline given."""
-        data = self._read(asked.experiment)
+        data = self.data(asked.experiment)
         if data is None:
             return pd.DataFrame()
         like = asked.subject if baseline and asked.same_variant else None
@@ -217,25 +245,44 @@ class Records:
         value = (math.inf if math.isinf(second.value) else (1 - first.value) / (1 - second.value)) if met else math.nan
         return Outcome(value, have, of, note, cut=cut)
 
-    def _peak_share(self, asked: Quantity, policy: str, rows: pd.DataFrame, of: int) -> Outcome:
-        if rows.empty:
+    def _alone(self, asked: Quantity, policy: str, rows: pd.DataFrame, of: int) -> Outcome:
+        """What is taken against no other time."""
+        data = self.data(asked.experiment)
+        if rows.empty or data is None:
             return Outcome(math.nan, 0, of, self._gap(asked, policy))
+        found = Outcome(math.nan, len(rows), of, cut=not rows["tuned"].all())
+        if asked.statistic == "deviation":
+            spread = (rows["q3_us"] - rows["q1_us"]) / QUARTILES
+            return replace(found, value=100 * (spread / rows["median_us"]).max())
+        if asked.statistic == "exponent":
+            return replace(found, value=exponent(rows))
+        if asked.statistic == "seconds":
+            searches = read_tuning(data.results.folder / "tuning.csv")
+            whole = {
+                one.problem: one.seconds
+                for one in searches
+                if (one.kernel, one.scope) == (asked.subject.kernel, "all") and one.problem in set(rows["problem"])
+            }
+            value = float(np.median([*whole.values()])) if whole else math.nan
+            return replace(found, value=value, have=len(whole), cut=False)
         sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
         peak = float(sheet.get(self._gpu, math.nan))
         note = "The GPU's peak is not in datasets/gpus.csv." if math.isnan(peak) else ""
-        return Outcome(rows["gflops"].max() / 10 / peak, len(rows), of, note, cut=not rows["tuned"].all())
+        share = rows["gflops"].max() / 10 / peak
+        return replace(found, value=share, note=note, low=share, high=math.inf)
 
     def _gap(self, asked: Quantity, policy: str) -> str:
         """Why there is no number: nothing recorded, or no problem with all the times."""
         name = asked.experiment
         if name in self._refused:
             return f"The records of {name} are refused; `nnzbench report {name}` says why."
-        if self._read(name) is None:
+        if self.data(name) is None:
             return f"{name} is not recorded on this GPU yet."
         what = " and ".join(one.label for one in (asked.subject, asked.baseline) if one)
         return f"No problem of {name} has a checked {policy} time of {what}."
 
-    def _read(self, experiment: str) -> Data | None:
+    def data(self, experiment: str) -> Data | None:
+        """What is recorded of it; None where nothing is, or nothing that counts."""
         if experiment not in self._data:
             folder = self._folder / experiment
             self._data[experiment] = None
@@ -248,16 +295,39 @@ class Records:
         return self._data[experiment]
 
 
-def _number(statistic: Statistic, fact: pd.Series[float]) -> float:
+def exponent(rows: pd.DataFrame) -> float:
+    """The slope of the logarithm of `median_us` along that of m times k; NaN where these are all alike."""
+    if (rows["m"] * rows["k"]).nunique() < 2:
+        return math.nan
+    return float(np.polyfit(np.log(rows["m"] * rows["k"]), np.log(rows["median_us"]), 1)[0])
+
+
+def made_of(fact: pd.Series[float], statistic: Statistic, found: Outcome, matrices: int) -> Outcome:
+    """The outcome with the value that a fact on so many matrices gives, and its `low` and `high`.
+
+    A sample's largest ratio is the least that the largest of all can be.
+    """
+    ratio, low, high = float(fact["ratio"]), float(fact["low"]), float(fact["high"])
     if statistic == "largest":
-        return fact["best"]
-    if statistic == "share faster":
-        return 100 * fact["wins"] / fact["n"]
-    if statistic == "over ideal":
-        return 1 / fact["ratio"]
-    if statistic == "mean percent":
-        return 100 * fact["ratio"]
-    return 100 * (1 - fact["ratio"]) if statistic == "mean loss" else fact["ratio"]
+        ratio, low, high = fact["best"], fact["best"], math.inf
+    elif statistic == "share faster":
+        share = fact["wins"] / fact["n"]
+        ratio, low, high = (100 * one for one in (share, *_wilson(share, matrices)))
+    elif statistic == "over ideal":
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    elif statistic == "mean percent":
+        ratio, low, high = 100 * ratio, 100 * low, 100 * high
+    elif statistic == "mean loss":
+        ratio, low, high = 100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low)
+    return replace(found, value=ratio, low=low, high=high)
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    z = 1.96 / math.sqrt(count)
+    half = z * math.sqrt(share * (1 - share) + z * z / 4)
+    low, high = ((share + z * z / 2 + sign * half) / (1 + z * z) for sign in (-1, 1))
+    return max(0.0, low), min(1.0, high)
 
 
 def _crossover(facts: pd.DataFrame, found: Outcome) -> Outcome:

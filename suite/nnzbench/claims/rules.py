@@ -21,17 +21,19 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-spmm-95": m.sparsert(m.table1(1, 11, "95"), DENSE),
     "sparsert-spmm-always": m.sparsert(m.table1(1, 20, "90|95"), DENSE, statistic="share faster"),
     "sparsert-95-over-90": m.sparsert_alone(m.HALVED, replace(m.PAPER, label="sparsert_paper at 90 %")),
-    "sparsert-cusparse-90": m.sparsert(m.table1(1, 20, "90"), CUSPARSE),
-    "sparsert-cusparse-95": m.sparsert(m.table1(1, 11, "95"), CUSPARSE),
-    "sparsert-cusparse-always": m.sparsert(m.table1(1, 20, "90|95"), CUSPARSE, statistic="share faster"),
-    "sparsert-cusparse-most": m.sparsert(m.table1(1, 20, "90|95"), CUSPARSE, statistic="largest"),
-    "sparsert-cusparse-early": m.sparsert(m.table1(1, 20, "90"), CUSPARSE, statistic="largest"),
+    "sparsert-cusparse-90": m.sparsert(m.table1(1, 20, "90"), m.CUDA_10_1, CUSPARSE),
+    "sparsert-cusparse-95": m.sparsert(m.table1(1, 11, "95"), m.CUDA_10_1, CUSPARSE),
+    "sparsert-cusparse-always": m.sparsert(m.table1(1, 20, "90|95"), m.CUDA_10_1, CUSPARSE, "share faster"),
+    "sparsert-cusparse-most": m.sparsert(m.table1(1, 20, "90|95"), m.CUDA_10_1, CUSPARSE, "largest"),
+    "sparsert-cusparse-early": m.sparsert(m.table1(1, 20, "90"), m.CUDA_10_1, CUSPARSE, "largest"),
     "sparsert-cublas-over-cusparse": m.cublas(
-        m.table1(1, 20, "90"), CUSPARSE, None, "share faster", {"its default algorithm": (CUBLAS, CUSPARSE)}
+        m.table1(1, 20, "90"), m.CUDA_10_1, CUSPARSE, "share faster", {"its default algorithm": (CUBLAS, CUSPARSE)}
     ),
     "sparsert-v100-always": m.sparsert(m.table1(1, 11, "90|95"), DENSE, statistic="share faster"),
-    "sparsert-v100-cusparse-always": m.sparsert(m.table1(1, 11, "90|95"), CUSPARSE, statistic="share faster"),
-    "sparsert-t4-over-v100": "One GPU's records can't say on which of two GPUs the gain is larger.",
+    "sparsert-v100-cusparse-always": m.sparsert(m.table1(1, 11, "90|95"), m.CUDA_10_1, CUSPARSE, "share faster"),
+    "sparsert-t4-over-v100": replace(m.sparsert_alone(m.table1(1, 11, "90|95"), DENSE), gpus=("t4", "v100")),
+    "sparsert-time": m.alone(m.sparsert, m.table1(1, 20, "90"), "exponent"),
+    "sparsert-transposed": replace(m.cublas, subject=m.ROWS_LAST)(m.table1(1, 20, "90"), m.ROWS_FIRST),
     "sparsert-instances": "One matrix per problem is run, so times can't differ between instances.",
     "sparsert-dense-1x1": "cuDNN does not run on the 1x1 layers of this table.",
     "sparsert-sputnik-small": m.sparsert(m.table1(12, 16, "90"), m.RULE),
@@ -39,12 +41,12 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-conv-90": m.sparsert_conv(m.table3("90"), CUDNN),
     "sparsert-conv-95": m.sparsert_conv(m.table3("95"), CUDNN),
     "sparsert-conv-most": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
-    "sparsert-conv-over-5": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="largest"),
-    "sparsert-conv-up-to-4": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="largest"),
+    "sparsert-conv-over-5": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
+    "sparsert-conv-up-to-4": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-always": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="share faster"),
     "sparsert-winograd": "cuDNN does not say which of its engines is the implicit GEMM.",
     "sparsert-padding": "There is no variant that tests bounds for every pixel to compare with.",
-    "sparsert-tuning-time": "It is time of the processor that assembles candidates, not of a GPU.",
+    "sparsert-tuning-time": m.alone(m.sparsert, m.table1(1, 20, "90|95"), "seconds"),
     "sparsert-unrolling": m.unrolling(),
     "sparsert-load-balancing": m.sparsert_alone(m.FIGURE8, kernel("sparsert_unbalanced")),
     "sparsert-tuning": m.sparsert_alone(m.FIGURE8, kernel("sparsert_fixed")),
@@ -113,8 +115,8 @@ RULES: dict[str, m.Rule | str] = {
     "direct-vgg-half-share": m.direct_f16(m.VGG, m.NCHW_F16, m.CUDNN_F16, "share faster"),
     "direct-half-over-single": replace(m.direct_f16, others=())(m.VGG, m.direct.subject, None, "share faster"),
     "direct-cudnn-half": m.cudnn(m.VGG, m.NCHW_F16, (CUDNN, m.CUDNN_F16), "share faster"),
-    "direct-pointwise": m.direct(m.POINTWISE, m.NCHW, CUDNN),
-    "direct-pointwise-half": m.direct_f16(m.POINTWISE, m.NCHW_F16, m.CUDNN_F16),
+    "direct-pointwise": m.read_as(m.direct(m.pointwise(32), m.NCHW, CUDNN), m.pointwise(56)),
+    "direct-pointwise-half": m.read_as(m.direct_f16(m.pointwise(32), m.NCHW_F16, m.CUDNN_F16), m.pointwise(56)),
     **{
         f"direct-1d-{size}-{level}": m.direct(m.table8(size, level), m.NCHW, CUDNN)
         for size in (2, 3)
@@ -134,13 +136,17 @@ RULES: dict[str, m.Rule | str] = {
     "direct-whole-batch-1d": m.slower("paper_whole", m.on("layers cnn1d", "(cnn1d_.*)")),
     "direct-unified-count": m.unified(),
     "direct-quantised": "The paper does not say what the reduction is of.",
+    "direct-deviation": m.alone(m.direct, m.VGG, "deviation"),
     "direct-streams": "Every time of this suite is of one stream.",
     "eie-gpu-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
     "eie-gpu-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
     "eie-mobile-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
     "eie-mobile-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
     **dict.fromkeys(("eie-accelerator", "eie-accelerator-mobile", "ese-accelerator"), _CHIP),
-    "ese-gpu": m.cusparse(m.STEP, CUBLAS, (CUSPARSE, DENSE), "total"),
+    "ese-gpu": m.read_as(
+        m.cusparse(m.step(32), CUBLAS, (CUSPARSE, DENSE), "total"), m.step(32, "gates"), m.step(32, "projection")
+    ),
+    "ese-batch-1": m.cusparse(m.step(1), CUBLAS, (CUSPARSE, DENSE), "share faster"),
     "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
     "nm-tf32": m.two_four(m.on("layers of BERT, 1:2", r"(bert_.*)"), "tf32", "largest"),
     "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
@@ -154,10 +160,13 @@ RULES: dict[str, m.Rule | str] = {
     "patdnn-6-patterns": m.pattern_count(6),
     "patdnn-12-patterns": m.pattern_count(12),
     **{
-        f"flash-llm-cublas-{level}": m.flash(m.to_64(level), m.CUBLAS_F16, FP16, beside=m.BEST_F16)
+        f"flash-llm-cublas-{level}": m.each_size(m.flash(m.to_64(level), m.CUBLAS_F16, FP16, beside=m.BEST_F16), level)
         for level in (70, 80, 90)
     },
-    **{f"flash-llm-sputnik-{level}": m.flash(m.to_64(level), m.RULE_F16, beside=m.BEST_F16) for level in (70, 80, 90)},
+    **{
+        f"flash-llm-sputnik-{level}": m.each_size(m.flash(m.to_64(level), m.RULE_F16, beside=m.BEST_F16), level)
+        for level in (70, 80, 90)
+    },
     **{f"flash-llm-sparta-{level}": _SPARTA for level in (70, 80, 90)},
     **dict.fromkeys(("flash-llm-deepspeed", "flash-llm-fastertransformer", "spinfer-models"), _MODELS),
     "spinfer-flash-llm": m.spinfer(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from nnzbench import paths
+from nnzbench.claims.authors import Authors, Check
 from nnzbench.claims.methods import Rule
 from nnzbench.claims.quantities import Outcome, Quantity, Records
 from nnzbench.claims.rules import RULES
@@ -20,9 +21,9 @@ from nnzbench.facts.selector import MATHS
 from nnzbench.records.record import RecordError
 
 REPRODUCED, STRONGER, WEAKER, CONTRADICTED = "reproduced", "stronger", "weaker", "contradicted"
-NOT_COMPARABLE, NOT_MEASURABLE = "not comparable", "not measurable"
+UNDECIDED, NOT_COMPARABLE, NOT_MEASURABLE = "undecided", "not comparable", "not measurable"
 JUDGED = (REPRODUCED, STRONGER, WEAKER, CONTRADICTED)
-WORDS = (*JUDGED, NOT_COMPARABLE, NOT_MEASURABLE)
+WORDS = (*JUDGED, UNDECIDED, NOT_COMPARABLE, NOT_MEASURABLE)
 
 BAND = 1.25
 """Speed-ups within this factor agree: another GPU, other libraries and re-made patterns move a ratio that far."""
@@ -60,7 +61,7 @@ class Claim:
     break_even: float
     """The number on whose other side the claim is false; NaN for a claim that has no direction."""
     problems: int
-    """On how many problems the paper's number rests, where that is more than this suite's table holds; else 0."""
+    """On how many problems the paper's number rests, where this suite's are a sample of them; else 0."""
     obstacle: str
     """Why no record of this suite can be compared with the claim: guessed sizes, a part of a model, a count."""
     remark: str
@@ -88,6 +89,13 @@ class Verdict:
     """What it is compared with as the paper compares."""
     measured: float
     """With the paper's own kind of baseline (fp32 where it is dense), hot policy."""
+    low: float
+    high: float
+    """Of a sample of the paper's problems: between which the number of all of them lies (95 %); NaN elsewhere."""
+    authors: float
+    """How many times as fast as its authors' code the kernel is (of two, the one further off); NaN where not known."""
+    measured_authors: float
+    """The number from the authors' own times, which judges where the kernel is not about as fast."""
     verdict: str
     problems: str
     """`n of m`: how many of the claim's problems were recorded with both times."""
@@ -186,25 +194,33 @@ def _within_band(ratio: float) -> bool:
 def judge(reports: Path, gpu: str) -> list[Verdict]:
     """Every claim, judged by the records below `reports/gpu`; a file that breaks the schema counts as not there."""
     records = Records(reports, gpu)
-    return [_judge(claim, RULES[claim.id], records) for claim in read()]
+    authors = Authors(reports, gpu, records)
+    return [_judge(claim, RULES[claim.id], records, authors) for claim in read()]
 
 
-def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
+def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -> Verdict:
     """A rule may also be the reason why there is no number."""
+    checks: list[Check] = []
     if isinstance(rule, str):
         found = {"hot": Outcome(math.nan, 0, 0, rule)}
+    elif rule.gpus:
+        found = {"hot": records.between(_of(claim, rule.quantity), *rule.gpus)}
     else:
-        quantity, today = _of(claim, rule.quantity), rule.today and _of(claim, rule.today)
-        found = {"hot": records.measure(quantity, "hot")}
-        if today:
-            found["today"] = records.measure(today, "hot")
-        dense = today or quantity
-        if dense.dense:
-            found |= {name: records.measure(dense, "hot", math_class) for name, math_class in TENSOR_CORES.items()}
-        found["cold"] = records.measure(quantity, "cold")
+        found = _measured(claim, rule, records)
+        checks = authors.checks(_of(claim, rule.quantity))
+    far = [one for one in checks if one.far]
+    alone = bool(checks) and not found["hot"].have
+    theirs = _authors_number(claim, rule, authors) if (far or alone) and isinstance(rule, Rule) else _NONE
     words = {name: _word(claim, outcome) for name, outcome in found.items()}
+    reason = _reason(claim, found["hot"]) if words["hot"] not in JUDGED else ""
+    if isinstance(rule, Rule) and rule.readings and not found["hot"].obstacle:
+        words["hot"], reason = _of_all(claim, rule, records, found["hot"], words["hot"], reason)
+    if (far and words["hot"] in (*JUDGED, UNDECIDED)) or (alone and theirs.words and not claim.obstacle):
+        words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
+        reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     values = {name: math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
     hot, word = found["hot"], words["hot"]
+    sample = hot.of < claim.problems
     return Verdict(
         id=claim.id,
         paper=claim.paper,
@@ -217,6 +233,12 @@ def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
         kernel=rule.kernel if isinstance(rule, Rule) else "none",
         baseline=rule.quantity.against if isinstance(rule, Rule) else "",
         measured=values["hot"],
+        low=hot.low if sample else math.nan,
+        high=hot.high if sample and not math.isinf(hot.high) else math.nan,
+        authors=max(
+            (one.ratio for one in checks if one.ratio > 0), key=lambda one: abs(math.log(one)), default=math.nan
+        ),
+        measured_authors=theirs.value,
         verdict=word,
         problems=_counted(hot),
         baseline_today=rule.today.against if isinstance(rule, Rule) and rule.today else "",
@@ -228,11 +250,79 @@ def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
         measured_fp16=values.get("fp16", math.nan),
         verdict_fp16=words.get("fp16", ""),
         measured_cold=values.get("cold", math.nan),
-        reason=_reason(claim, hot) if word in (NOT_COMPARABLE, NOT_MEASURABLE) else "",
+        reason=reason,
         rule=rule.quantity.words if isinstance(rule, Rule) else "none",
-        note=" ".join(_notes(claim, rule, records, hot, words)),
+        note=" ".join(_notes(claim, rule, records, hot, words, checks, theirs)),
         before_tuning=" ".join(name for name, one in found.items() if one.cut),
     )
+
+
+def _measured(claim: Claim, rule: Rule, records: Records) -> dict[str, Outcome]:
+    """The number as the paper compares (`hot`), against the best of `today`, in each arithmetic, and `cold`."""
+    quantity, today = _of(claim, rule.quantity), rule.today and _of(claim, rule.today)
+    found = {"hot": records.measure(quantity, "hot")}
+    if today:
+        found["today"] = records.measure(today, "hot")
+    dense = today or quantity
+    if dense.dense:
+        found |= {name: records.measure(dense, "hot", math_class) for name, math_class in TENSOR_CORES.items()}
+    return found | {"cold": records.measure(quantity, "cold")}
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    """What the authors' own times say of a claim."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    """Verdicts by name, as of `_measured`; none where their times have not all the sides."""
+    value: float = math.nan
+    note: str = ""
+    why: str = ""
+
+
+_NONE = _Theirs()
+
+
+def _authors_number(claim: Claim, rule: Rule, authors: Authors) -> _Theirs:
+    quantity = _of(claim, rule.quantity)
+    if not authors.here:
+        return _Theirs(why="Theirs was not timed on this GPU.")
+    found = {"hot": authors.measure(quantity)}
+    if quantity.dense:
+        found |= {name: authors.measure(quantity, math_class) for name, math_class in TENSOR_CORES.items()}
+    (hot, cases), of = found["hot"], authors.cases(quantity)["case"].nunique()
+    if not hot.have:
+        return _Theirs(why="Of theirs there are no times of what is compared.")
+    note = f"By the authors' times {show(hot.value, claim.unit)} ({hot.have} of {of})"
+    printed = _printed(rule.printed, cases) if hot.have < of and rule.printed else math.nan
+    if not math.isnan(printed):
+        claim = replace(claim, published=printed)
+        note += f", where the paper has {show(printed, claim.unit)}"
+    elif hot.have < of:
+        return _Theirs(value=hot.value, why=f"{note}: not all of the claim's problems.")
+    words = {name: _word(replace(claim, obstacle=""), replace(one, of=one.have)) for name, (one, _) in found.items()}
+    return _Theirs(words, hot.value, f"{note}, which judges.")
+
+
+def _printed(name: str, cases: Sequence[str]) -> float:
+    """The geometric mean of the printed speed-ups of the cases `<problem>_..._<percent of zeros>`."""
+    with (paths.datasets() / "published" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = {
+            (int(row["problem"]), round(100 * float(row["sparsity"]))): row["speedup"] for row in csv.DictReader(file)
+        }
+    found = [float(rows[int(one.partition("_")[0]), round(float(one.rpartition("_")[2]))]) for one in cases]
+    return math.exp(math.fsum(map(math.log, found)) / len(found))
+
+
+def _of_all(claim: Claim, rule: Rule, records: Records, hot: Outcome, word: str, reason: str) -> tuple[str, str]:
+    """The verdict on every reading of what the paper leaves open, and where they differ the reason for none."""
+    free = replace(claim, obstacle="")
+    found = [hot, *(records.measure(_of(claim, one), "hot") for one in rule.readings)]
+    words = {_word(free, one) for one in found}
+    if len(words) == 1 and words <= {*JUDGED}:
+        return words.pop(), ""
+    values = ", ".join(show(one.value, claim.unit) for one in found[1:] if one.have)
+    return word, f"{reason} Read otherwise: {values}." if values else reason
 
 
 def _of(claim: Claim, quantity: Quantity) -> Quantity:
@@ -249,27 +339,53 @@ def obstacle(claim: Claim, outcome: Outcome) -> str:
         return f"{outcome.obstacle} {claim.obstacle}".strip()
     if outcome.have < outcome.of:
         return f"{outcome.have} of {outcome.of} problems are recorded."
-    if outcome.of < claim.problems:
-        return f"The paper's number is of {claim.problems:,} problems; {outcome.of:,} are recorded."
     return ""
+
+
+def _undecided(claim: Claim, outcome: Outcome) -> str:
+    """Of a sample of the paper's problems: why it does not decide, empty where it does."""
+    if outcome.of >= claim.problems:
+        return ""
+    words = {verdict(claim, one) for one in (outcome.low, outcome.value, outcome.high)}
+    if len(words) == 1:
+        return ""
+    upper = "upwards" if math.isinf(outcome.high) else f"to {show(outcome.high, claim.unit)}"
+    holds = ", which holds the paper's number" if outcome.low <= claim.published <= outcome.high else ""
+    interval = f"the number of all lies from {show(outcome.low, claim.unit)} {upper}{holds}"
+    return f"Of the paper's {claim.problems:,} problems {outcome.of:,} are recorded, a sample: {interval}."
 
 
 def _reason(claim: Claim, outcome: Outcome) -> str:
     if not outcome.have:
         return outcome.note or claim.obstacle
-    return obstacle(claim, outcome) or outcome.note
+    return obstacle(claim, outcome) or _undecided(claim, outcome) or outcome.note
 
 
 def _word(claim: Claim, outcome: Outcome) -> str:
     if not outcome.have:
         return NOT_MEASURABLE
-    return NOT_COMPARABLE if obstacle(claim, outcome) else verdict(claim, outcome.value)
+    if obstacle(claim, outcome):
+        return NOT_COMPARABLE
+    return UNDECIDED if _undecided(claim, outcome) else verdict(claim, outcome.value)
 
 
-def _notes(claim: Claim, rule: Rule | str, records: Records, hot: Outcome, words: Mapping[str, str]) -> Iterator[str]:
+def _notes(
+    claim: Claim,
+    rule: Rule | str,
+    records: Records,
+    hot: Outcome,
+    words: Mapping[str, str],
+    checks: Sequence[Check],
+    theirs: _Theirs,
+) -> Iterator[str]:
+    yield from filter(None, (*(one.words for one in checks), theirs.note))
+    if words["hot"] in JUDGED and hot.of < claim.problems:
+        yield f"Of the paper's {claim.problems:,} problems {hot.of:,} are recorded, a sample that decides."
+    if isinstance(rule, Rule) and rule.readings and words["hot"] in JUDGED:
+        yield f"{claim.obstacle} All {len(rule.readings) + 1} readings give the same verdict."
     if hot.note and hot.have:
         yield hot.note
-    if words["hot"] in JUDGED and words["cold"] in {*JUDGED} - {words["hot"]}:
+    if words["hot"] in JUDGED and words.get("cold") in {*JUDGED} - {words["hot"]}:
         yield f"With cold caches: {words['cold']}."
     if hot.synthetic:
         yield f"{hot.synthetic} of {hot.have} problems are on synthetic patterns."

@@ -21,7 +21,7 @@ from nnzbench.problems.problem import label_of, parse, stem_of
 
 ROW = (
     "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "sparsity", "median_us",
-    "floor_us", "gflops", "memory_bytes", "sm_clock_mhz", "run", "tuned",
+    "q1_us", "q3_us", "floor_us", "gflops", "memory_bytes", "sm_clock_mhz", "run", "tuned",
 )  # fmt: skip
 """What is kept of the row that stands for a side."""
 

@@ -48,6 +48,8 @@ class Group:
     baseline_cases: str = ""
     """The same of the baseline's problems; empty for `cases`."""
     statistic: Statistic = "geometric mean"
+    by_matrix: bool = False
+    """Whether intervals resample matrices with all of their problems rather than single problems."""
     counted: bool = False
     """Whether each problem counts as often as its table says (`mean` and `total`)."""
     ideal: bool = False

@@ -250,7 +250,8 @@ def _statistics(group: Group, pairs: pd.DataFrame) -> dict[str, Any]:
         ratio = math.fsum(weights * pairs["over_median_us"]) / math.fsum(weights * pairs["median_us"])
         low = high = ratio
     else:
-        ratio, low, high = _mean(ratios, weights, geometric=group.statistic == "geometric mean")
+        matrices = pairs["source"].to_numpy() if group.by_matrix else np.arange(len(ratios))
+        ratio, low, high = _mean(ratios, weights, matrices, geometric=group.statistic == "geometric mean")
     return {
         "n": len(ratios),
         "wins": int((ratios > 1).sum()),
@@ -265,14 +266,18 @@ def _statistics(group: Group, pairs: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _mean(ratios: NDArray[np.float64], weights: NDArray[np.float64], geometric: bool) -> tuple[float, float, float]:
-    """The weighted mean, and the 2.5th and 97.5th percentile of that of resampled ratios."""
+def _mean(
+    ratios: NDArray[np.float64], weights: NDArray[np.float64], matrices: NDArray[Any], geometric: bool
+) -> tuple[float, float, float]:
+    """The weighted mean, and the 2.5th and 97.5th percentile of that of resampled matrices."""
     if len(ratios) == 1:
         return (float(ratios[0]),) * 3
-    values = np.log(ratios) if geometric else ratios
-    drawn = _draws(len(values))
-    means = (values * weights)[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
-    found = (math.fsum(values * weights) / math.fsum(weights), *np.percentile(means, (2.5, 97.5)))
+    values = (np.log(ratios) if geometric else ratios) * weights
+    of = np.unique(matrices, return_inverse=True)[1]
+    sums, counts = np.bincount(of, values), np.bincount(of, weights)
+    drawn = _draws(len(sums))
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    found = (math.fsum(values) / math.fsum(weights), *np.percentile(means, (2.5, 97.5)))
     mean, low, high = (math.exp(one) if geometric else float(one) for one in found)
     return mean, low, high
 

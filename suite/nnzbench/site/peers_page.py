@@ -10,13 +10,14 @@ from pathlib import Path
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.claims.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
+from nnzbench.claims.quantities import Records
 from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
 from nnzbench.report.data import context
 from nnzbench.report.pages.elements import MARK, ratio_text
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
-from nnzbench.site.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
 
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")
@@ -33,7 +34,8 @@ def write(reports: Path, gpu: str) -> Path | None:
     times = times[times["session"].isin(here["session"])]
     if times.empty:
         return None
-    blocks = [block for match in MATCHES for block in blocks_of(reports / gpu, match, times)]
+    recorded = Records(reports, gpu).data
+    blocks = [block for match in MATCHES for block in blocks_of(recorded, match, times)]
     pairs = [(block, at, facts_of(block, at)) for block in blocks for at in range(len(block.match.pairs))]
     levels = {code: _level_facts(times, code) for code in BY_LEVEL}
     facts = pd.concat([*(found for _, _, found in pairs), *levels.values()], ignore_index=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import fake_records
 import pandas as pd
 import pytest
-from fake_claim_records import GPU, row
+from fake_claim_records import AUTHORS_GPU as GPU
+from fake_claim_records import row
 from fake_records import write
 
 from nnzbench import paths
+from nnzbench.claims import peers
+from nnzbench.claims.quantities import Records
 from nnzbench.kernels.registry import about
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
-from nnzbench.site import peers, peers_page
+from nnzbench.site import peers_page
 
 REAL = next(match for match in peers.MATCHES if match.session == "table1_real")
 
@@ -48,7 +51,7 @@ def recorded(gain: float, dense: float = 1.0, count: int = 99):
 
 def first_block(tmp_path, rows):
     write(tmp_path / GPU / "sparsert_table1", rows)
-    (block,) = peers.blocks_of(tmp_path / GPU, REAL, peers.read()[2])
+    (block,) = peers.blocks_of(Records(tmp_path, GPU).data, REAL, peers.read()[2])
     return block
 
 
@@ -83,7 +86,7 @@ def test_tensor_core_codes_are_set_beside_layers_of_language_models(tmp_path, co
         rows.append(row(kernel=code, us=one.median_us / 2, variant="split", policy="cold", **same))
         rows.append(row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="cold", **same))
     write(tmp_path / GPU / "llm_layers", select(rows))
-    blocks = {block.policy: block for block in peers.blocks_of(tmp_path / GPU, match, peers.read()[2])}
+    blocks = {block.policy: block for block in peers.blocks_of(Records(tmp_path, GPU).data, match, peers.read()[2])}
     facts, word = told(blocks["cold"])
     assert facts["n"]["here"] == len(original) == facts["wins"]["plain"]
     assert word in ("better", "not settled")
@@ -97,7 +100,7 @@ def test_problems_are_matched_by_their_very_pattern(tmp_path):
     assert set(block.rows["own"].dropna()) == {0.5}
     other = [row.__class__(**{**vars(row), "source": "standin:elsewhere"}) for row in rows]
     write(tmp_path / "b" / GPU / "sparsert_table1", other)
-    (block,) = peers.blocks_of(tmp_path / "b" / GPU, REAL, peers.read()[2])
+    (block,) = peers.blocks_of(Records(tmp_path / "b", GPU).data, REAL, peers.read()[2])
     assert not (block.rows["problem"] != "").any()
     assert told(block)[1] == "not known"
 
@@ -117,7 +120,7 @@ def test_this_projects_own_designs_are_never_judged(tmp_path):
             row(kernel="direct_conv", us=1.0, variant="staged_r16", **same),
         ]
     write(tmp_path / GPU / "direct_conv_table6", select(rows))
-    block = peers.blocks_of(tmp_path / GPU, match, peers.read()[2])[0]
+    block = peers.blocks_of(Records(tmp_path, GPU).data, match, peers.read()[2])[0]
     assert set(block.rows["here0"]) == {100.0}
     assert set(block.rows["own"]) == {1.0}
 
@@ -163,7 +166,7 @@ def test_times_of_this_suite_before_tuning_have_the_mark(tmp_path):
     folder = write(tmp_path / GPU / "sparsert_table1", rows)
     cut = {("cublas", "p3"), ("sputnik", "p4"), ("ring", "p5")}
     fake_records.tuned(folder, lambda row: ("first",) if (row.kernel, row.problem) in cut else ("all",))
-    blocks = peers.blocks_of(tmp_path / GPU, REAL, peers.read()[2])
+    blocks = peers.blocks_of(Records(tmp_path, GPU).data, REAL, peers.read()[2])
     rule = next(at for at, pair in enumerate(REAL.pairs) if pair.choice == "heuristic")
     rows = blocks[0].rows.set_index("problem")
     assert list(rows.index[~rows["dense_here_tuned"]]) == ["p3"]

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fake_claim_records import GPU, row
+from fake_claim_records import AUTHORS_GPU as GPU
+from fake_claim_records import row
 from fake_records import write
 
+from nnzbench.claims import peers
+from nnzbench.claims.peers import Match, Pair
+from nnzbench.claims.quantities import Records
 from nnzbench.records.selection import select
-from nnzbench.site import peers
-from nnzbench.site.peers import Match, Pair
 
 PAIR = Pair("tuned", "the fastest found", "sputnik", "", "the fastest tile")
 HERE = {"problem": "p", "m": 8, "k": 16, "n": 32, "sparsity": 0.9, "source": "uniform:0"}
@@ -49,7 +51,7 @@ def beside(tmp_path: Path, asked: Match, times: pd.DataFrame, **changes: object)
         row(kernel="cublas", us=12.0, variant="f32_rowmajor", **same),
     ]
     write(tmp_path / GPU / "sparsert_table1", select(rows))
-    (block,) = peers.blocks_of(tmp_path / GPU, asked, times)
+    (block,) = peers.blocks_of(Records(tmp_path, GPU).data, asked, times)
     return block.rows.iloc[0]
 
 

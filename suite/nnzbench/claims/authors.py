@@ -1,0 +1,172 @@
+"""Whether the kernels that judge are as fast as their authors' own code, and what the authors' times say of a claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nnzbench.claims.peers import MATCHES, Block, blocks_of, read
+from nnzbench.claims.quantities import Outcome, Quantity, Records, exponent, made_of
+from nnzbench.facts import table
+from nnzbench.facts.groups import Group
+from nnzbench.facts.selector import Selector
+from nnzbench.kernels.registry import about, dense_libraries
+from nnzbench.report.data import context
+
+NEAR = (0.85, 1.15)
+"""A kernel that is so many times as fast as its authors' code speaks for the paper."""
+_FACT: dict[str, Any] = {
+    "experiment": "",
+    "group": "",
+    "subject": "",
+    "baseline": "",
+    "policy": "hot",
+    "printed": math.nan,
+}
+_FACT |= {"tuned": True, "one_run": False}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kernel beside its authors' code."""
+
+    kernel: str
+    ratio: float = math.nan
+    """How many times as fast it is as theirs, a geometric mean; NaN where theirs was not timed."""
+    problems: int = 0
+    where: str = ""
+    """Whose problems these are, and on which GPU."""
+
+    @property
+    def far(self) -> bool:
+        """Whether it is known not to speak for the paper."""
+        return not (math.isnan(self.ratio) or NEAR[0] <= self.ratio <= NEAR[1])
+
+    @property
+    def words(self) -> str:
+        """One sentence."""
+        if math.isnan(self.ratio):
+            return f"No times of the authors' code are known for `{self.kernel}`."
+        counted = f"{self.problems} problem{'s' * (self.problems != 1)}"
+        return f"`{self.kernel}` is {self.ratio:.2f} times as fast as its authors' code ({counted} {self.where})."
+
+
+class Authors:
+    """The authors' codes beside the records of one GPU; where they did not run on it, of the GPU that they ran on."""
+
+    def __init__(self, reports: Path, gpu: str, records: Records) -> None:
+        _, sessions, times = read()
+        self.here = gpu in set(sessions["gpu"])
+        """Whether they ran on this GPU, so that their times can judge."""
+        where = gpu if self.here else str(sessions["gpu"].iloc[0])
+        self._on = "" if self.here else f" on {context.gpu_name(where, {})}"
+        self._records = records if self.here else Records(reports, where)
+        known = times["session"].isin(sessions.loc[sessions["gpu"] == where, "session"]) & (times["policy"] == "hot")
+        matches = [match for match in MATCHES if match.authors]
+        self._blocks = [one for match in matches for one in blocks_of(self._records.data, match, times[known])]
+
+    def checks(self, asked: Quantity) -> list[Check]:
+        """Each paper's kernel among the sides: on the claim's problems, else on all of its experiment, else on any.
+
+        None of a quantity that is not of its speed.
+        """
+        if asked.statistic in ("seconds", "deviation", "memory", "memory or buffers"):
+            return []
+        sides = {one.kernel: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
+        return [self._check(asked, one) for one in sides.values()]
+
+    def _check(self, asked: Quantity, side: Selector) -> Check:
+        answering = [
+            (block, block.rows.assign(us=block.rows[f"here{at}"], over_us=block.rows[f"theirs{at}"]))
+            for block in self._blocks
+            for at in _answers(block, side)
+        ]
+        own = [(block, rows) for block, rows in answering if block.experiment == asked.experiment]
+        claimed = [(block, rows.merge(self._cases(asked.experiment, asked.group), on="problem")) for block, rows in own]
+        for some, where in ((claimed, "of this claim"), (own, f"of {asked.experiment}"), (answering, "of others")):
+            pairs = [rows[["us", "over_us"]].dropna() for _, rows in some]
+            count = sum(map(len, pairs))
+            if count:
+                fact = table.facts_of_pairs(pd.concat(pairs).assign(**_FACT)).iloc[0]
+                return Check(side.kernel, float(fact["ratio"]), count, where + self._on)
+        return Check(side.kernel)
+
+    def measure(self, asked: Quantity, arithmetic: str = "f32") -> tuple[Outcome, list[str]]:
+        """The quantity from the authors' times and the libraries' beside them, and the cases that have both."""
+        wanted = asked.on(arithmetic, judging=True)
+        for block in self._blocks if self.here else ():
+            if block.experiment != asked.experiment or block.dtype != asked.subject.math:
+                continue
+            if wanted.statistic == "exponent":
+                rows = self.cases(wanted).join(self._side(block, wanted, False).rename("median_us"), on="case").dropna()
+                if len(rows):
+                    return Outcome(exponent(rows), len(rows), 0), list(rows["case"])
+            if wanted.baseline is None:
+                continue
+            sides = [self._side(block, wanted, baseline) for baseline in (False, True)]
+            pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
+            if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest"):
+                fact = table.facts_of_pairs(pairs.assign(**_FACT)).iloc[0]
+                return made_of(fact, wanted.statistic, Outcome(math.nan, len(pairs), 0), len(pairs)), list(pairs.index)
+        return Outcome(math.nan, 0, 0), []
+
+    def _side(self, block: Block, asked: Quantity, baseline: bool) -> pd.Series[float]:
+        """By case: the session's time of the authors' code or the dense library that a side names.
+
+        Of another library the recorded one, by as much as the dense product is longer in the session.
+        """
+        side = (asked.baseline if baseline else asked.subject) or asked.subject
+        same = [other for other in self._blocks if other.match.session == block.match.session]
+        theirs = [
+            block.fastest(other.match.code, other.match.pairs[at].choice)
+            for other in same
+            for at in _answers(other, side)
+        ]
+        if theirs:
+            us = theirs[0]
+        elif _of_a_paper(side):
+            return pd.Series(dtype=float)
+        elif side.kernels and set(side.kernels) <= _dense(block, side.math):
+            us = block.fastest(block.match.dense, math_class=side.math)
+        else:
+            data = self._records.data(asked.experiment)
+            rows = data.times(side) if data else pd.DataFrame(columns=["problem", "policy", "median_us"])
+            here = rows[rows["policy"] == "hot"].set_index("problem")["median_us"]
+            scale = table.divide(
+                block.rows.assign(us=block.rows["dense_here"], over_us=block.rows["dense_theirs"], printed=math.nan)
+            )
+            us = block.rows["problem"].map(here) * scale["ratio"]
+        cases = self._cases(asked.experiment, asked.group, baseline)
+        return block.rows.assign(us=us).merge(cases, on="problem").groupby("case")["us"].min()
+
+    def cases(self, asked: Quantity) -> pd.DataFrame:
+        """All of the claim's recorded cases."""
+        return self._cases(asked.experiment, asked.group)
+
+    def _cases(self, experiment: str, group: Group, baseline: bool = False) -> pd.DataFrame:
+        """The recorded problems of a group, with their cases."""
+        data = self._records.data(experiment)
+        columns = ["problem", "case", "m", "k"]
+        return group.problems(data.problems, baseline)[columns] if data else pd.DataFrame(columns=columns)
+
+
+def _answers(block: Block, side: Selector) -> Iterator[int]:
+    """The pairs of a block whose kernel the selector is, at the paper's choice or the fastest as it asks."""
+    for at, pair in enumerate(block.match.pairs):
+        if block.dtype == side.math and pair.kernel == side.kernel and (pair.variants == "heuristic") == side.default:
+            yield at
+
+
+def _of_a_paper(side: Selector) -> bool:
+    return any(about(one).role == "paper" or about(one).paper_variants for one in side.kernels)
+
+
+def _dense(block: Block, arithmetic: str) -> set[str]:
+    """Kernels that the session's dense product stands for."""
+    products = {"cublas", "cublaslt"}
+    return products if block.match.dense in products else set(dense_libraries(arithmetic)) - products

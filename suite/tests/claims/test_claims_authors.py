@@ -1,0 +1,174 @@
+"""A kernel that is not about as fast as its authors' code does not judge; the authors' times do, or nobody."""
+
+import dataclasses
+import math
+
+import pytest
+from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, names, row
+from fake_records import write
+
+from nnzbench.claims import peers
+from nnzbench.claims.verdicts import NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER, judge
+from nnzbench.problems.tables import load
+from nnzbench.records.selection import select
+
+TIMES = peers.read()[2]
+
+
+def theirs(session, code, **which):
+    """The least time of a code on each problem of a session: by label and level."""
+    rows = TIMES[(TIMES["session"] == session) & (TIMES["code"] == code) & (TIMES["math"] == "f32")]
+    for column, value in which.items():
+        rows = rows[rows[column] == value]
+    return rows.groupby(["label", "sparsity"])["median_us"].min().to_dict()
+
+
+def products(gain, level="90"):
+    """Table 1 at a level: the paper's kernel is `gain` times as fast as the author's code, cuBLAS as in its session."""
+    original, dense = theirs("table1", "sparsert"), theirs("table1", "cublas")
+    rows = []
+    for problem in load("sparsert_table1", False):
+        key = (problem.name[:2], problem.sparsity)
+        if problem.dtype == "f32" and f"_{level}_" in problem.name:
+            same = {name: getattr(problem, name) for name in ("m", "k", "n", "sparsity", "source")}
+            rows += [
+                row(problem.name, "sparsert_paper", original[key] / gain, "mb8_nb4_gy1", **same),
+                row(problem.name, "cublas", dense[key], "f32_rowmajor", **same),
+                row(problem.name, "cusparse", 3 * dense[key], "csr_alg1_col", **same),
+                row(problem.name, "cusparse", dense[key] / 3, "csr_alg2_row", **same),
+            ]
+    return rows
+
+
+def judged(tmp_path, rows, gpu=AUTHORS_GPU):
+    write(tmp_path / AUTHORS_GPU / rows[0].experiment, select(rows))
+    return {one.id: one for one in judge(tmp_path, gpu)}
+
+
+def geomean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+@pytest.mark.parametrize("gain", [0.9, 1.1, 1.6, 0.5])
+def test_authors_times_judge_where_the_kernel_is_not_about_as_fast(tmp_path, gain):
+    one = judged(tmp_path, products(gain))["sparsert-spmm-90"]
+    original, dense = theirs("table1", "sparsert", sparsity=0.9), theirs("table1", "cublas", sparsity=0.9)
+    their_ratio = geomean([dense[key] / us for key, us in original.items()])
+    assert one.authors == pytest.approx(gain)
+    assert one.measured == pytest.approx(their_ratio * gain)
+    far = not 0.85 <= gain <= 1.15
+    assert math.isnan(one.measured_authors) != far
+    assert one.verdict == WEAKER  # 1.5 of 3.4
+    if far:
+        assert one.measured_authors == pytest.approx(their_ratio)
+        assert "(20 of 20)" in one.note
+
+
+def test_a_verdict_that_only_a_faster_kernel_reaches_is_not_given(tmp_path):
+    """3.4 at 2.3 times the authors' speed, whose own 1.5 is weaker. Against cuSPARSE of its time theirs is 4.5."""
+    found = judged(tmp_path, products(2.3))
+    assert found["sparsert-spmm-90"].measured == pytest.approx(3.4, rel=0.1)
+    assert found["sparsert-spmm-90"].verdict == WEAKER
+    old = found["sparsert-cusparse-90"]
+    assert old.measured_authors == pytest.approx(3 * found["sparsert-spmm-90"].measured_authors)  # csr_alg1_col's
+    assert (found["sparsert-cublas-over-cusparse"].verdict, old.baseline_today) == (REPRODUCED, "best cuSPARSE fp32")
+    assert found["sparsert-cublas-over-cusparse"].verdict_today == "contradicted"
+
+
+def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_path):
+    ablated = [
+        row(name, kernel, us, "mb1_nb1_gy1", "sparsert_ablation")
+        for name in names("sparsert_ablation")
+        for kernel, us in (("sparsert_paper", 1.0), ("sparsert_rolled", 20.0))
+    ]
+    near = products(1.0)
+    write(tmp_path / "near" / AUTHORS_GPU / "sparsert_ablation", select(ablated))
+    assert judged(tmp_path / "near", near)["sparsert-unrolling"].verdict == REPRODUCED
+    write(tmp_path / "far" / AUTHORS_GPU / "sparsert_ablation", select(ablated))
+    one = judged(tmp_path / "far", products(1.5))["sparsert-unrolling"]
+    assert (one.verdict, one.measured) == (NOT_COMPARABLE, pytest.approx(20.0))
+    assert "1.50 times" in one.reason
+
+
+def test_a_kernel_that_is_far_on_the_authors_gpu_judges_on_none(tmp_path):
+    rows = products(2.0)
+    write(tmp_path / GPU / "sparsert_table1", select([dataclasses.replace(one, gpu=GPU) for one in rows]))
+    one = judged(tmp_path, rows, GPU)["sparsert-spmm-90"]
+    assert (one.verdict, one.authors) == (NOT_COMPARABLE, pytest.approx(2.0))
+    assert "H200" in one.reason
+
+
+def convolutions(gain, dense_only=False):
+    original, dense = theirs("table3", "sparsert"), theirs("table3", "cudnn")
+    rows = []
+    for problem in load("sparsert_table3", True):
+        level = 0.91 if problem.sparsity < 0.93 else 0.96
+        key = (problem.name[:2], level if problem.name[:2] != "04" else 0.95)
+        sizes = {name: getattr(problem, name) for name in ("m", "k", "n", "source", "op")}
+        same = {**sizes, "shape": str(problem.shape), "experiment": "sparsert_table3", "sparsity": level}
+        us = original[key] / gain if key in original and not (key[0] == "04" and level == 0.91) else 50.0
+        rows.append(row(problem.name, "cudnn", dense.get(key, 100.0), "f32_nchw_plan01", **same))
+        rows += [] if dense_only else [row(problem.name, "sparsert_conv_paper", us, "checked_mb8_nb4_gy1", **same)]
+    return rows
+
+
+@pytest.mark.parametrize("dense_only", [False, True])
+def test_problems_that_the_authors_did_not_time_leave_the_printed_number_too(tmp_path, dense_only):
+    """At 90 % the last of four layers; without any row of the paper's kernel the authors' times judge as well."""
+    found = judged(tmp_path, convolutions(3.0, dense_only))
+    half, full = found["sparsert-conv-90"], found["sparsert-conv-95"]
+    assert half.measured_authors == pytest.approx(1.757, abs=0.01)
+    assert half.verdict == REPRODUCED  # the paper's three are 2.18
+    assert "2.18" in half.note
+    assert (full.verdict, full.measured_authors) == (WEAKER, pytest.approx(2.58, abs=0.01))
+    assert found["sparsert-conv-most"].verdict == WEAKER
+    assert math.isnan(half.measured) == dense_only
+
+
+def test_of_a_kernel_whose_authors_code_was_not_timed_the_claim_says_so(tmp_path):
+    rows = [
+        row(name, kernel, us, variant, "sputnik_rnn")
+        for name in names("sputnik_rnn")
+        if "sddmm" not in name
+        for kernel, us, variant in (("sputnik", 10.0, "heuristic_x"), ("merge_spmm", 16.0, "heuristic_row_split_n32"))
+    ]
+    one = judged(tmp_path, rows)["sputnik-rnn-merge"]
+    assert one.verdict == REPRODUCED
+    assert "`merge_spmm`" in one.note
+
+
+def test_a_verdict_holds_for_every_reading_of_what_the_paper_leaves_open(tmp_path):
+    def rows(other):
+        return [
+            row(name, kernel, us, variant, "direct_conv_table7")
+            for name in names("direct_conv_table7")
+            for kernel, variant, us in (
+                ("direct_conv", "paper_sbs4", 10.0),
+                ("cudnn", "f32_nchw_plan00_default", 16.0 if "_32_equal" in name else other),
+            )
+        ]
+
+    assert CLAIMS["direct-pointwise"].obstacle
+    assert judged(tmp_path / "same", rows(17.0))["direct-pointwise"].verdict == STRONGER
+    other = judged(tmp_path / "other", rows(11.0))["direct-pointwise"]
+    assert (other.verdict, other.measured) == (NOT_COMPARABLE, pytest.approx(1.6))
+    assert "1.10×" in other.reason
+
+
+def test_a_gain_is_held_between_two_gpus_once_both_are_recorded(tmp_path):
+    def write_gpu(gpu, us):
+        rows = [
+            row(name, kernel, time, gpu=gpu)
+            for name in names("sparsert_table1")
+            for kernel, time in (("sparsert_paper", us), ("cublas", 10.0))
+        ]
+        rows = [dataclasses.replace(r, variant="f32_rowmajor") if r.kernel == "cublas" else r for r in rows]
+        write(tmp_path / gpu / "sparsert_table1", select(rows))
+
+    def found():
+        return next(one for one in judge(tmp_path, "tesla-t4") if one.id == "sparsert-t4-over-v100")
+
+    write_gpu("tesla-t4", 2.0)
+    assert found().verdict == NOT_MEASURABLE
+    write_gpu("tesla-v100-sxm2-16gb", 3.0)
+    assert (found().verdict, found().measured, found().problems) == (REPRODUCED, 100.0, "22 of 22")
