@@ -30,6 +30,7 @@ from nnzbench.measure.counts import Counts
 from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, all_problems, opened, plan_work, run_experiment
 from nnzbench.plans.architectures import architecture
+from nnzbench.problems import tables
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
 from nnzbench.progress import LOG, RunProgress, progress_bar
@@ -60,6 +61,7 @@ class Request:
     candidates: int | None
     uniform: bool
     full: bool
+    sample: int
     budget: float | None
     cluster: str | None
     workers: int | None
@@ -165,6 +167,13 @@ class Request:
 @click.option("--real", is_flag=True, help="Only real patterns [default: real where on disk].")
 @click.option("--candidates", type=click.IntRange(1, 100_000), help="At most so many candidates of each kernel.")
 @click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    default=tables.SAMPLE,
+    show_default=True,
+    help="At least so many matrices of sputnik_dlmc's 3,012, of each kind its share.",
+)
 @click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
 @click.option(
     "--budget",
@@ -199,7 +208,10 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     request = Request(**options)
     request.require_sense()
-    chosen = [replace(one, full=request.full) for one in choose_experiments(request.experiments, bool(request.kernels))]
+    chosen = [
+        replace(one, full=request.full, sample=request.sample)
+        for one in choose_experiments(request.experiments, bool(request.kernels))
+    ]
     choice, known = request.choice(), request.known()
     require_work(chosen, known, choice)
     if request.ptx and request.target_arch:

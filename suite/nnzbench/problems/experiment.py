@@ -59,6 +59,8 @@ class Experiment:
     policies: tuple[Policy, ...] = USUAL
     full: bool = False
     """All problems of its table where the default is a sample."""
+    sample: int = tables.SAMPLE
+    """At least so many matrices of a collection otherwise."""
     only: Mapping[str, str] = field(default_factory=dict)
     """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
 
@@ -67,7 +69,7 @@ class Experiment:
 
     def problems(self, real: bool | None = None) -> list[Problem]:
         """Those of its table: on real data where that is on disk (None), or on synthetic patterns alone (False)."""
-        return tables.load(self.name, real, self.full) if self.kernels else []
+        return tables.load(self.name, real, self.full, self.sample) if self.kernels else []
 
     def takes(self, kernel: str, problem: Problem) -> bool:
         """Whether the kernel is to run that problem, if it computes such at all."""

@@ -33,8 +33,10 @@ _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 _SEQUENCE = 256
 """Tokens per sentence of the Transformer (a choice: the paper gives 256 to over 2048)."""
 
-_SAMPLE_STEP = 50
-"""Of Sputnik's 3,012 matrices, 60 are its sample: one or two of each model, method and sparsity level."""
+SAMPLE = 60
+"""Matrices of the sample of Sputnik's 3,012: one or two of each model, method and sparsity level."""
+_STEPS = (50, 25, 10, 5, 2, 1)
+"""Every so many of them make a sample; each holds those before it."""
 
 
 class TableError(MatrixError):
@@ -61,14 +63,15 @@ def experiments_with_tables() -> list[str]:
     return sorted({path.stem for path in _folder().glob("*.csv")} | {"sputnik_dlmc"})
 
 
-def load(experiment: str, real: bool | None = None, full: bool = False) -> list[Problem]:
+def load(experiment: str, real: bool | None = None, full: bool = False, sample: int = SAMPLE) -> list[Problem]:
     """The problems of `experiment`, in the table's order, with unique names.
 
     `real`: None takes real matrices where they are on disk and calibrated synthetic patterns elsewhere, False always
     the latter, True always real ones (`load_sparse` then raises where one is missing). `full`: all problems where the
-    default is a sample (`sputnik_dlmc`, and tables with a column `sample`). Raises `TableError`.
+    default is a sample (`sputnik_dlmc`, of at least `sample` matrices, and tables with a column `sample`). Raises
+    `TableError`.
     """
-    problems = [_choose(row.problem, real) for row in rows(experiment, full)]
+    problems = [_choose(row.problem, real) for row in rows(experiment, full, sample)]
     seen: dict[str, int] = {}
     for at, problem in enumerate(problems):
         if problem.name in seen:
@@ -77,10 +80,10 @@ def load(experiment: str, real: bool | None = None, full: bool = False) -> list[
     return problems
 
 
-def rows(experiment: str, full: bool = False) -> list[Row]:
+def rows(experiment: str, full: bool = False, sample: int = SAMPLE) -> list[Row]:
     """The lines of the experiment's table; the problems carry the preferred (real) sources."""
     if experiment == "sputnik_dlmc":
-        return list(_collection(experiment, dlmc_selection() if full else dlmc_sample()))
+        return list(_collection(experiment, dlmc_selection() if full else dlmc_sample(sample)))
     path = _folder() / f"{experiment}.csv"
     if not path.is_file():
         raise TableError(
@@ -228,16 +231,19 @@ def dlmc_selection() -> list[index.DlmcEntry]:
     return [e for e in index.dlmc().values() if e.nnz > 0 and e.quality > least[e.model]]
 
 
-def dlmc_sample() -> list[index.DlmcEntry]:
+def dlmc_sample(count: int = SAMPLE) -> list[index.DlmcEntry]:
     """A stratified sample of `dlmc_selection`: every 50th of its matrices ordered by stratum, then by size.
 
-    Strata are model, pruning method, sparsity level and kind of layer, so that each has its share of the sample.
+    Strata are model, pruning method, sparsity level and kind of layer, so that each has its share of the sample. For
+    more matrices the steps are shorter, so that there are at least `count`, and all of a smaller sample are among them.
     """
 
     def stratum(e: index.DlmcEntry) -> tuple[str, str, float, str, int, str]:
         return e.model, e.method, float(e.target_sparsity), e.layer_kind, e.rows * e.cols, e.path
 
-    return sorted(dlmc_selection(), key=stratum)[_SAMPLE_STEP // 2 :: _SAMPLE_STEP]
+    every = sorted(dlmc_selection(), key=stratum)
+    step = next((step for step in _STEPS if len(every) // step >= count), 1)
+    return every[_STEPS[0] // 2 % step :: step]
 
 
 def columns_of(entry: index.DlmcEntry, batch: int) -> int:

@@ -185,6 +185,13 @@ def test_the_sample_has_its_share_of_every_stratum():
     )  # a full run goes on with the sample's records
 
 
+@pytest.mark.parametrize(("count", "most"), [(61, 121), (600, 605), (2000, 3012)])
+def test_a_larger_sample_holds_the_smaller_ones(count, most):
+    smaller, larger = tables.dlmc_sample(), tables.dlmc_sample(count)
+    assert count <= len(larger) <= most
+    assert {e.path for e in smaller} < {e.path for e in larger}
+
+
 def test_scaling_grows_fourfold_in_nonzeros_from_1e5_to_1e8():
     problems = tables.load("spmm_scaling")
     assert {(p.op, p.dtype, p.sparsity, p.source) for p in problems} == {("spmm", "f32", 0.9, "uniform:0")}

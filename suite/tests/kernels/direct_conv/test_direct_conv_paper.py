@@ -67,6 +67,19 @@ def test_half_weights_are_summed_in_fp32(shape):
         assert error < 5e-4, "more than rounding the result once"
 
 
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+@pytest.mark.parametrize("shape", [IMAGES[0], SIGNALS[2], WIDE], ids=str)
+def test_two_images_share_the_halves_of_a_register(shape, build):
+    """Batches of any size, sums in fp16."""
+    problem, operands = conv_layer(shape, "f16", empty=(2,), full=0)
+    found = plans(problem, operands)
+    assert [name for name in found if "half2" in name] == [f"paper_half2_sbs{images}" for images in SUB_BATCHES]
+    one = found["paper_half2_sbs4"]
+    assert one.defines["OFFSET_TABLE"] == int(shape == WIDE)
+    assert passes(relative_error(execute(one, build, "backward"), reference(problem, operands)), "f16")
+    assert not any("half2" in name for name in plans(*conv_layer(shape, "f32")))
+
+
 def test_stored_weights_take_8_bytes_or_4():
     sizes: tuple[tuple[DType, int], ...] = (("f32", 8), ("f16", 4))
     for dtype, size in sizes:

@@ -5,7 +5,7 @@ import pytest
 from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
-from nnzbench.kernels.registry import kernels
+from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.rows import row_records, transpose, vector_width
 from nnzbench.kernels.sputnik.spmm import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan, warp_steps
 from nnzbench.matrices.formats import CSR
@@ -94,6 +94,16 @@ def test_first_plans_are_correct(name, dtype):
     assert len({plan.variant for plan in plans}) == len(plans)
     for plan in plans[:2]:
         check(plan, problem, operands)
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+def test_in_half_precision_the_papers_kernel_scales_no_index_ahead(build):
+    operands = Operands(matrix(13, 70, full=2, empty=(3,)), {"b": dense(70, 23)}, "").cast("f16")
+    problem = Problem("test", "awkward", "spmm", 13, 70, 23, 0.7, "", "f16")
+    found = {plan.variant: plan for plan in kernels()["sputnik"].plans(problem, operands, "sm_90")}
+    (one,) = (plan for name, plan in found.items() if name.startswith("heuristic_unscaled_"))
+    assert (one.defines["PRESCALE"], about("sputnik").role_of(one.variant)) == (0, "paper")
+    right(one, operands.sparse, operands.dense["b"], build)
 
 
 @pytest.mark.parametrize("tile", [NARROW, SCALAR], ids=["narrow", "scalar"])
