@@ -22,8 +22,8 @@ from nnzbench.matrices import files
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.sparse_files import from_scipy
 from nnzbench.measure.session import Session, open_session
-from nnzbench.operators import choices, packed
-from nnzbench.operators.archive import Archive, Packing, canonical
+from nnzbench.operators import packed
+from nnzbench.operators.archive import Packing
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
 from nnzbench.operators.make import make, remake
 from nnzbench.operators.operator import Operator
@@ -132,20 +132,16 @@ def packed_layer(
 
     A choice made before for the same pattern, tokens, GPU and driver is taken again. Raises as `best` does.
     """
-    widths, one, session = widths_of("spmm", _tuple(tokens)), as_layer(matrix), _session(device)
-    where, driver = session.device, str(session.environment.get("driver", ""))
-    weights = canonical(one.matrix, one.dtype)
-    key = choices.key_of(weights.pattern_hash(), (weights.m, weights.k), one.dtype, widths, where.gpu, driver)
-    found = choices.recall(key)
-    if found is None:
-        question = Question(widths, budget_s=float(budget), crossover=False)
+    one, session = as_layer(matrix), _session(device)
+    question = Question(widths_of("spmm", _tuple(tokens)), budget_s=float(budget), crossover=False)
+    packer = packing.packer(session, True)
+    if not packer.recall(one, question):
         with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
             folder = Path(scratch) / EXPERIMENT
             with Results(folder, True, False, session.environment, lambda note: None) as results:
-                answered = measured.answer(one, question, session, results, Quiet())
-        found, weights = packing.pack(one, answered, packing.measured(session))
-        choices.keep(key, found)
-    return found, Archive(where.gpu, where.arch, driver, {"": found}, {"": weights}).saved("")
+                packer.add(one, question, measured.answer(one, question, session, results, Quiet()))
+    (name,) = packer.layers
+    return packer.layers[name], packer.archive().saved(name)
 
 
 def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:

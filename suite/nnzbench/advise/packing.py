@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from nnzbench import __version__
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
 from nnzbench.advise.layer import Layer
+from nnzbench.advise.measured import Question
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.session import Session
-from nnzbench.operators.archive import Choice, Packing, canonical
+from nnzbench.operators import choices
+from nnzbench.operators.archive import Archive, Choice, Packing, canonical
 from nnzbench.operators.arrays import OperatorError
 from nnzbench.operators.make import draft, make
 from nnzbench.operators.packed import Saved
@@ -77,6 +80,58 @@ def measured(session: Session) -> Make:
 def drafted(arch: str) -> Make:
     """Choices for a GPU that is not here: each kernel's first plan."""
     return lambda problem, operands, names: draft(problem, operands, names, arch, kernels(), "tokens")
+
+
+@dataclass
+class Packer:
+    """Packs layers one after another. What was chosen for a layer by measuring is kept on disk, and taken again."""
+
+    gpu: str
+    arch: str
+    driver: str
+    made: Make
+    keeps: bool = False
+    """Whether choices are kept: those by all kernels' times on a GPU."""
+    layers: dict[str, Packing] = field(default_factory=dict)
+    weights: dict[str, CSR] = field(default_factory=dict)
+    recalled: int = 0
+    """Layers whose choice was made before."""
+
+    def recall(self, layer: Layer, question: Question) -> bool:
+        """Whether a choice for this layer and question is known; then it is taken."""
+        key, weights = self._key(layer, question)
+        found = choices.recall(key) if self.keeps else None
+        if found is not None:
+            self._take(layer, found, weights)
+            self.recalled += 1
+        return found is not None
+
+    def add(self, layer: Layer, question: Question, answer: Answer) -> None:
+        """Packs the layer by its answer. Raises `OperatorError` where no kernel can be tried and dense is not timed."""
+        found, weights = pack(layer, answer, self.made)
+        if self.keeps:
+            choices.keep(self._key(layer, question)[0], found)
+        self._take(layer, found, weights)
+
+    def archive(self) -> Archive:
+        """All that was packed."""
+        return Archive(self.gpu, self.arch, self.driver, self.layers, self.weights)
+
+    def _take(self, layer: Layer, found: Packing, weights: CSR) -> None:
+        self.layers[name_of(layer)], self.weights[name_of(layer)] = found, weights
+
+    def _key(self, layer: Layer, question: Question) -> tuple[choices.Key, CSR]:
+        dtype = question.dtype or layer.dtype
+        weights = canonical(layer.matrix, dtype)
+        tokens = tuple(sorted(set(question.ns)))
+        sizes = (weights.m, weights.k)
+        return choices.Key(weights.pattern_hash(), *sizes, dtype, tokens, self.gpu, self.driver, __version__), weights
+
+
+def packer(session: Session, keeps: bool) -> Packer:
+    """One for this device; `keeps` where all kernels are asked. Nothing is kept of a device that is not timed."""
+    device, driver = session.device, str(session.environment.get("driver", ""))
+    return Packer(device.gpu, device.arch, driver, measured(session), keeps and device.timer is not None)
 
 
 def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:

@@ -22,7 +22,7 @@ from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
-from nnzbench.operators import archive
+from nnzbench.operators import archive, choices
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
@@ -165,7 +165,10 @@ def command(
                 answers.append(estimate.answer(one, question, known, every))
                 progress.advance()
         if save:
-            _save(save, layers, answers, unpruned, packing.drafted(known.arch), (known.gpu, known.arch, ""))
+            packer = packing.Packer(known.gpu, known.arch, "", packing.drafted(known.arch))
+            for one, answer in zip(layers, answers, strict=True):
+                packer.add(one, question, answer)
+            _save(save, packer, unpruned)
     else:
         answers = _measure(layers, question, device_name, out, save, unpruned)
     if as_text:
@@ -205,34 +208,31 @@ def _measure(
     try:
         with progress_bar() as progress:
             session = open_session(device, registry.kernels(), progress.tell)
+            packer = packing.packer(session, question.kernels is None)
+            answers = []
             with Results(folder, True, False, session.environment, progress.tell) as results:
-                answers = [measured.answer(one, question, session, results, progress) for one in layers]
+                for one in layers:
+                    if save and packer.recall(one, question):
+                        continue
+                    answers.append(measured.answer(one, question, session, results, progress))
+                    if save:
+                        packer.add(one, question, answers[-1])
             if save:
-                where = (device.gpu, device.arch, str(session.environment.get("driver", "")))
-                _save(save, layers, answers, unpruned, packing.measured(session), where)
+                _save(save, packer, unpruned)
     finally:
         device.close()
     click.echo(f"{records_file(folder)} has every row", err=True)
     return answers
 
 
-def _save(
-    save: Path,
-    layers: Sequence[Layer],
-    answers: Sequence[Answer],
-    unpruned: Sequence[Layer],
-    made: packing.Make,
-    where: tuple[str, str, str],
-) -> None:
-    """Packs the layers by their answers into one file, and tells on standard error what is in it."""
-    found = {packing.name_of(one): packing.pack(one, answer, made) for one, answer in zip(layers, answers, strict=True)}
-    kept = {name: choice for name, (choice, _) in found.items()}
-    dense = {packing.name_of(one): packing.unpruned(one) for one in unpruned}
-    weights = {name: matrix for name, (_, matrix) in found.items()}
-    path = archive.Archive(*where, {**kept, **dense}, weights).save(save)
-    packed = [one for one in kept.values() if not one.dense]
-    megabytes = archive.memory_bytes(packed) / 1e6
-    rest = len(found) + len(dense) - len(packed)
-    click.echo(
-        f"{path}: {len(packed)} layers packed (at most {megabytes:.1f} MB on the GPU), {rest} stay dense", err=True
-    )
+def _save(save: Path, packer: packing.Packer, unpruned: Sequence[Layer]) -> None:
+    """Writes all layers into one file, and tells on standard error what is in it."""
+    packed = [one for one in packer.layers.values() if not one.dense]
+    packer.layers.update({packing.name_of(one): packing.unpruned(one) for one in unpruned})
+    path = packer.archive().save(save)
+    size = f"at most {archive.memory_bytes(packed) / 1e6:.1f} MB on the GPU"
+    rest = len(packer.layers) - len(packed)
+    click.echo(f"{path}: {len(packed)} layers packed ({size}), {rest} stay dense", err=True)
+    if packer.recalled:
+        text = f"{packer.recalled} choices were made before: delete {choices.folder()} to make them again"
+        click.echo(text, err=True)

@@ -1,16 +1,20 @@
-"""What was chosen for a layer, kept on disk: by its pattern, sizes and type, the tokens asked about, GPU and driver."""
+"""What was chosen for a layer, kept on disk: by pattern, sizes, type, tokens asked about, GPU, driver and version."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.operators.archive import FORMAT, Packing, as_json, packing_of
 from nnzbench.problems.problem import DType
+
+
+def folder() -> Path:
+    """Where choices are kept."""
+    return paths.cache() / "choices"
 
 
 @dataclass(frozen=True)
@@ -22,18 +26,16 @@ class Key:
     k: int
     dtype: DType
     tokens: tuple[int, ...]
+    """At most so many, ascending."""
     gpu: str
     driver: str
+    version: str
+    """Of nnzbench."""
 
     def path(self) -> Path:
         """Of the file that holds the choice."""
         text = json.dumps([FORMAT, *asdict(self).values()])
-        return paths.cache() / "choices" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-
-
-def key_of(pattern: str, sizes: tuple[int, int], dtype: DType, tokens: Sequence[int], gpu: str, driver: str) -> Key:
-    """The key; tokens count once and in any order."""
-    return Key(pattern, *sizes, dtype, tuple(sorted(set(tokens))), gpu, driver)
+        return folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
 def recall(key: Key) -> Packing | None:

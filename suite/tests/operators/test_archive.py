@@ -1,6 +1,7 @@
 """A model's layers in one file: what `nnzbench best --save` writes, and what is refused when it is read."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from own_files import has_safetensors
 import nnzbench
 from nnzbench.advise import api, packing
 from nnzbench.advise.answer import Answer, Entry, Width
+from nnzbench.advise.measured import Question
 from nnzbench.cli import main
 from nnzbench.kernels import registry
 from nnzbench.matrices import files
@@ -25,6 +27,11 @@ pytestmark = pytest.mark.skipif(not has_safetensors(), reason="safetensors is no
 def weights(m, k, zeros=0.8, seed=0, kind=np.float16):
     rng = np.random.default_rng(seed)
     return (rng.standard_normal((m, k)) * (rng.random((m, k)) >= zeros)).astype(kind)
+
+
+@pytest.fixture
+def fresh_choices(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
 
 
 @pytest.fixture
@@ -170,6 +177,19 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
         raise nnzbench.OperatorError("no")
 
     assert packing.pack(layer, answer(width(8, 4.0, 9.0)), refuses)[0].dense
+
+
+def test_an_interrupted_packing_goes_on_with_what_was_chosen(fresh_choices):
+    layer, question = api.as_layer(weights(40, 64)), Question((8,))
+    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names: Saved(facts(o.sparse), o.sparse, "0"), keeps=True)
+    assert not first.recall(layer, question)
+    first.add(layer, question, answer(width(8, 4.0, 9.0)))
+    again = packing.Packer("gpu", "sm_90", "1", first.made, keeps=True)
+    assert again.recall(layer, question)
+    assert (again.layers, again.recalled) == (first.layers, 1)
+    assert not again.recall(layer, Question((8, 16)))
+    assert not replace(again, driver="2").recall(layer, question)
+    assert not replace(again, keeps=False).recall(layer, question)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import copy
 
-import numpy as np
 import pytest
 from on_cpu import fresh_cache  # noqa: F401
 from own_files import has_safetensors
@@ -155,12 +154,3 @@ def test_from_a_checkpoint_to_a_model(torch_module, tmp_path):
     swapped = torch_module.sparsify(model, tmp_path, keep_dense=False)
     assert (swapped.packed, swapped.dense) == (["0", "2"], ["3"])
     assert_close(model(x), wanted)
-
-
-def test_a_choice_is_made_once(torch_module, monkeypatch):
-    linear = pruned(32, 24)
-    api.packed_layer(linear.weight, 4, device="cpu")
-    monkeypatch.setattr(api.measured, "answer", lambda *given: pytest.fail("asked again"))
-    found, saved = api.packed_layer(linear.weight * 2, 4, device="cpu")
-    assert set(found.widths) == set(saved) == {4}
-    assert np.array_equal(saved[4].matrix.to_dense(), (linear.weight * 2).numpy())
