@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from nnzbench import __version__
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
@@ -124,13 +123,13 @@ class Packer:
         dtype = question.dtype or layer.dtype
         weights = canonical(layer.matrix, dtype)
         tokens = tuple(sorted(set(question.ns)))
-        sizes = (weights.m, weights.k)
-        return choices.Key(weights.pattern_hash(), *sizes, dtype, tokens, self.gpu, self.driver, __version__), weights
+        key = choices.Key(weights.pattern_hash(), weights.m, weights.k, dtype, tokens, self.gpu, self.driver)
+        return key, weights
 
 
 def packer(session: Session, keeps: bool) -> Packer:
     """One for this device; `keeps` where all kernels are asked. Nothing is kept of a device that is not timed."""
-    device, driver = session.device, str(session.environment.get("driver", ""))
+    device, driver = session.device, str(session.environment.get("gpu", {}).get("driver") or "")
     return Packer(device.gpu, device.arch, driver, measured(session), keeps and device.timer is not None)
 
 

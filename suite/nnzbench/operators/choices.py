@@ -1,4 +1,4 @@
-"""What was chosen for a layer, kept on disk: by pattern, sizes, type, tokens asked about, GPU, driver and version."""
+"""What was chosen for a layer, kept on disk: by pattern, sizes, type, tokens asked about, GPU and driver."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ class Key:
     """At most so many, ascending."""
     gpu: str
     driver: str
-    version: str
-    """Of nnzbench."""
 
     def path(self) -> Path:
         """Of the file that holds the choice."""

@@ -136,7 +136,7 @@ def _candidates(problem: Problem, known: Mapping[str, AnyKernel], device: Device
     able = [
         name
         for name in baselines(problem.op)
-        if isinstance(known[name], Kernel) and problem.dtype in known[name].dtypes
+        if name in known and isinstance(known[name], Kernel) and problem.dtype in known[name].dtypes
     ]
     return able if device.timer else sorted(able, key=lambda name: name not in ("sputnik", "row_stream", "tensor_spmm"))
 

@@ -200,6 +200,13 @@ def test_a_matrix_comes_in_every_usual_form(cache_dir, tmp_path, given):
     assert one(dense()).shape == (M, N)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_any_kernel_will_do_where_none_is_named(cache_dir, dtype):
+    one = nnzbench.operator(matrix(), 16, device="cpu", dtype=dtype)
+    b = dense(columns=16, dtype=np.float16 if dtype == "f16" else np.float32)
+    assert np.allclose(one(b), matrix() @ b.astype(np.float32), atol=2e-2)
+
+
 @pytest.mark.parametrize(
     ("words", "call"),
     [

@@ -57,13 +57,13 @@ def test_a_layer_that_stays_dense_is_no_family():
 
 def test_choices_are_remembered_by_all_that_they_depend_on(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
-    key = choices.Key("abc", 8, 16, "f16", (1, 16), "gpu", "580.1", "1.0")
+    key = choices.Key("abc", 8, 16, "f16", (1, 16), "gpu", "580.1")
     facts = Facts("k", "v", "spmm", 8, 16, 16, "f16", "sm_90", "b", "c", 1e-4, 5, 2.5, "tokens")
     packing = Packing(8, 16, "f16", "abc", {1: None, 16: Choice(facts, "digest")})
     assert choices.recall(key) is None
     choices.keep(key, packing)
     assert choices.recall(key) == packing
-    changes = {"pattern": "abd", "dtype": "bf16", "tokens": (1,), "gpu": "other", "driver": "580.2", "version": "1.1"}
+    changes = {"pattern": "abd", "dtype": "bf16", "tokens": (1,), "gpu": "other", "driver": "580.2"}
     others = [replace(key, **{name: value}) for name, value in changes.items()]
     assert [choices.recall(one) for one in others] == [None] * len(others)
     key.path().write_text("{")
