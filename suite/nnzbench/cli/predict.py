@@ -22,7 +22,9 @@ from nnzbench.report.text.tables import number
 @click.option(
     "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=completion.gpus
 )
-@click.option("--from", "source", metavar="NAME", help="The recorded GPU to predict from, where there are several.")
+@click.option(
+    "--from", "source", metavar="NAME", help="The recorded GPU to predict from [default: the one most like it]."
+)
 @click.option(
     "--reports",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -49,7 +51,8 @@ def command(
 ) -> None:
     """Predict EXPERIMENT's times on another GPU from recorded ones; no GPU needed.
 
-    Records of that GPU, where there are some, calibrate the rest. How far it is off: reports/prediction/README.md.
+    Records of that GPU, where there are some, calibrate the rest. Four in five times are to lie within the error bar
+    told; how far they are off: reports/prediction/README.md.
     """
     from nnzbench.predict.records import predict
 
@@ -65,12 +68,16 @@ def command(
     if kernels:
         rows = rows[rows["kernel"].isin(kernels)]
     if as_json:
-        told = [{**row, "predicted_us": _known(row["predicted_us"])} for row in rows.to_dict("records")]
+        told = [
+            {**row, **{name: _known(row[name]) for name in ("predicted_us", "within")}}
+            for row in rows.to_dict("records")
+        ]
         click.echo(json.dumps({"source": made.source.slug, "target": made.target.slug, "rows": told}, indent=2))
         return
     click.echo(f"{experiment}, {policy}: from {made.source.name} to {made.target.name}, microseconds")
     for row in each(rows):
-        us = row.how if math.isnan(row.predicted_us) else f"{number(row.predicted_us)} ({row.how})"
+        bar = "" if math.isnan(row.within) else f" ± {100 * row.within:.0f} %"
+        us = row.how if math.isnan(row.predicted_us) else f"{number(row.predicted_us)}{bar} ({row.how})"
         click.echo(f"{row.problem}  {row.kernel} {row.math}  {number(row.source_us)} -> {us}")
     reasons = rows.loc[rows["predicted_us"].isna(), "how"].value_counts()
     why = "; ".join(f"{count} {reason}" for reason, count in reasons.items())

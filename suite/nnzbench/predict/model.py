@@ -1,14 +1,9 @@
-"""How a time on one GPU becomes one on another.
+"""How times on some GPUs become one on another.
 
-Without a measurement on the target: what a time has above the cost of a launch is work that some resource bounds, and
-it shrinks with that resource's rate. Sparse kernels on CUDA cores are bound by issue slots and by loads from L1 at
-once, so their rate is the geometric mean of both; dense products by the rate of their arithmetic or by device memory,
-whichever takes longer. The efficiency of each problem and kernel on the source, its imbalance and its waves, is in
-the source's own time and is taken along.
-
-With some problems measured on the target: a power law of the source's time, times powers of the problem's nonzeros,
-rows and columns, which are held near 0 (ridge): two GPUs differ by their rates, which the time tells, before they
-differ by how a size suits them.
+A time is what bounds its work, by the data sheet, times what the kernel makes of that problem. The bound (`bound`) adds
+arithmetic or issue slots and bytes from memory and from L2; what a time has above its launch over that bound is taken
+from GPUs that have the problem's time, those of the target's own kind before others (`transfer`). With some problems
+measured on the target too, what is left follows a line in the logarithms of sizes that is held near 0 (`calibrate`).
 """
 
 from __future__ import annotations
@@ -16,37 +11,64 @@ from __future__ import annotations
 import csv
 import difflib
 import functools
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
-from nnzbench.records.files import gpu_among
 from nnzbench.records.record import RecordError
 
+Floats = NDArray[np.float64]
+Family = Literal["server", "graphics", "integrated"]
 SCHEDULERS, LANES = 4, 32
 """Of an SM: warps that issue in a clock, and threads of a warp."""
+FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(("sm_70", "sm_80", "sm_90", "sm_100", "sm_103"), "server"),
+    **dict.fromkeys(("sm_72", "sm_87", "sm_110", "sm_121"), "integrated"),
+}
+"""Architectures with HBM, and those that share their memory with a processor; the others are of graphics cards."""
+SUSTAINED, PER_OCTAVE, AT_WATTS = 0.7, 0.1, 0.44
+"""Share of their peak that tensor cores sustain within the power of a board, by watts per fp16 TFLOP/s: as power
+limits, twice the watts give an eighth of the peak more, up to all of it."""
+MEMORY, L2_CLOCK_BYTES = 0.9, 20
+"""Share of the data sheet's bandwidth that reads reach, and bytes from L2 per clock and SM."""
+SLOTS = 3.0
+"""Issue slots of a sparse kernel per product of a lane: loads and indices beside it."""
+SHARP = 2.0
+"""Norm that joins what bounds: 1 would add it up, infinity take the longest."""
+ROWS, COLUMNS = 4, 64
+"""Of a block of a sparse kernel: blocks are dealt to SMs whole."""
+LEAST = 0.1
+"""Share of a time that is work, whatever a launch costs."""
+ALIKE = {"arch": 9.0, "family": 6.0, "": 1.0}
+"""Weight of a GPU's time by what it shares with the target."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """Rates of one GPU by its data sheet, at its boost clock."""
+    """Rates of one GPU by its data sheet, at its boost clock; 1e12 operations or 1e9 bytes per second."""
 
     slug: str
     name: str
     arch: str
     sms: int
     clock_ghz: float
-    fp32_tflops: float
-    f16_tflops: float
-    """Of tensor cores; NaN-free: 0 where there are none."""
     bandwidth_gbs: float
+    l2_mb: float
+    power_w: float
+    rates: dict[str, float] = field(hash=False)
+    """Dense, by arithmetic; 0 where there is none."""
+
+    @property
+    def family(self) -> Family:
+        """What else is built alike."""
+        return FAMILIES.get(self.arch, "graphics")
 
     @property
     def issue(self) -> float:
@@ -54,9 +76,33 @@ class Gpu:
         return self.sms * SCHEDULERS * LANES * self.clock_ghz
 
     @property
-    def l1(self) -> float:
-        """Bytes per nanosecond that its SMs can load from L1 cache or shared memory."""
+    def loads(self) -> float:
+        """The same of its loads from L1 or shared memory, four bytes each."""
         return self.sms * architecture(self.arch).l1_clock_bytes * self.clock_ghz
+
+    @property
+    def sustained(self) -> float:
+        """Share of the peak that its tensor cores keep up within its power."""
+        octaves = np.log2(self.power_w / max(self.rates["f16"], 1.0) / AT_WATTS)
+        return float(np.clip(SUSTAINED + PER_OCTAVE * octaves, 0.3, 1.0))
+
+    def rate(self, math: str) -> float:
+        """Of arithmetic `f32`, `tf32`, `f16`, `bf16`, `i8`, `f8` or `f16_sums` (fp16 summed in fp16)."""
+        doubled = 2 if math == "f16_sums" and "geforce" in self.slug else 1  # GeForce halves the rate of fp32 sums
+        return doubled * self.rates["f16" if math in ("bf16", "f16_sums") else math]
+
+    def alike(self, other: Gpu) -> float:
+        """Weight of this GPU's times for the other's."""
+        return ALIKE["arch" if self.arch == other.arch else "family" if self.family == other.family else ""]
+
+
+_RATES = {
+    "f32": "fp32_tflops",
+    "tf32": "tf32_tflops",
+    "f16": "fp16_tensor_tflops",
+    "i8": "int8_tensor_tops",
+    "f8": "fp8_tensor_tflops",
+}
 
 
 @functools.cache
@@ -69,114 +115,89 @@ def listed() -> dict[str, Gpu]:
                 architecture(row["arch"])
             except Unsupported:  # older than what kernels here are made for
                 continue
-            rates = [float(row[name] or 0) for name in ("fp32_tflops", "fp16_tensor_tflops", "bandwidth_gbs")]
-            clock = float(row["boost_mhz"]) / 1e3
-            found[row["slug"]] = Gpu(row["slug"], row["name"], row["arch"], int(row["sms"]), clock, *rates)
+            rates = {math: float(row[name] or 0) for math, name in _RATES.items()}
+            bandwidth, cache, power = (float(row[name]) for name in ("bandwidth_gbs", "l2_mb", "power_w"))
+            clock, who = float(row["boost_mhz"]) / 1e3, (row["slug"], row["name"], row["arch"])
+            found[row["slug"]] = Gpu(*who, int(row["sms"]), clock, bandwidth, cache, power, rates)
     return found
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of that slug, or the one whose slug has all of its words. Raises `RecordError` naming those there are."""
+    """The GPU of that slug, or the first in the table whose slug has all of its words: `H100`, `2080ti`.
+
+    Raises `RecordError` naming those there are.
+    """
     known = listed()
-    if found := gpu_among(name, known):
-        return known[found]
+    words = set(re.sub(r"(?<=\d)ti\b", " ti", name.lower()).replace("-", " ").split())
+    hits = [name] if name in known else [slug for slug in known if words and words <= set(slug.split("-"))]
+    if hits:
+        return known[hits[0]]
     near = difflib.get_close_matches(name.lower(), known, 3)
     meant = f" (did you mean {' or '.join(near)}?)" if near else ""
     raise RecordError(f"no GPU '{name}' in datasets/gpus.csv: choose from {', '.join(known)}{meant}")
 
 
-Kind = Literal["sparse", "dense_f32", "dense_f16"]
-"""What bounds a kernel: CUDA cores and loads, or a dense product in one arithmetic."""
-FLOORS = 3.0
-"""A time below so many costs of a launch is mostly launch: what work does there is not predicted."""
+def bound(work: pd.DataFrame, gpu: Gpu) -> Floats:
+    """Least microseconds of each row of `work` on a GPU, one entry a row; infinity for arithmetic that it lacks.
+
+    Columns: `kind` (`dense` or `sparse`), `math`, `flops` executed, `bytes` moved once, `m` and `n`.
+    """
+    flops, moved, m, n = (work[name].to_numpy(float) for name in ("flops", "bytes", "m", "n"))
+    in_l2 = np.clip(1.5 - moved / (gpu.l2_mb * 1e6), 0, 1)
+    memory = MEMORY * gpu.bandwidth_gbs
+    moving = moved * 1e-3 * ((1 - in_l2) / memory + in_l2 / max(gpu.sms * gpu.clock_ghz * L2_CLOCK_BYTES, memory))
+    rates = work["math"].map({math: gpu.rate(math) for math in work["math"].unique()}).to_numpy(float)
+    cores = np.where(work["math"] == "f32", 1.0, gpu.sustained)
+    with np.errstate(divide="ignore"):
+        dense = flops / (rates * cores * 1e6)
+    per_sm = np.ceil(m / ROWS) * np.ceil(n / COLUMNS) / gpu.sms
+    sparse = flops / 2 * SLOTS * np.ceil(per_sm) / per_sm / np.sqrt(gpu.issue * gpu.loads) * 1e-3
+    working = np.where(work["kind"] == "dense", dense, sparse)
+    found: Floats = (working**SHARP + moving**SHARP) ** (1 / SHARP)
+    return found
+
+
+def transfer(times: pd.DataFrame, target: Gpu, launch_us: float | None = None) -> pd.Series[float]:
+    """Microseconds on `target` by `problem`, from the times (`us`) of other GPUs (`gpu`, a slug) in rows as of `bound`.
+
+    Rows of the target itself are not looked at. `launch_us` of its launches; None for the mean of the others.
+    """
+    known = times[times["gpu"] != target.slug]
+    parts = []
+    for slug, rows in known.groupby("gpu", sort=False):
+        source = listed()[str(slug)]
+        us, launch = rows["us"].to_numpy(float), rows["launch_us"].to_numpy(float)
+        over = np.log(np.maximum(us - launch, LEAST * us) / bound(rows, source))
+        weight = np.where(rows["kind"] == "dense", source.alike(target), 1.0)
+        parts.append(pd.DataFrame({"problem": rows["problem"], "over": over, "weight": weight}))
+    if not parts:
+        return pd.Series(dtype=float)
+    every = pd.concat(parts).assign(over=lambda table: table["over"] * table["weight"]).groupby("problem", sort=False)
+    mean = every["over"].sum() / every["weight"].sum()
+    own = known.drop_duplicates("problem").set_index("problem")
+    added = float(own["launch_us"].mean()) if launch_us is None else launch_us
+    return pd.Series(bound(own, target), index=own.index) * mean.map(np.exp) + added
+
+
 FEWEST = 8
 """Calibration problems from which on a fit is tried."""
-RIDGE = 0.5
-"""Weight that holds the powers of sizes near 0. Any from 0.3 to 1 serves the published times of four GPUs alike; much
-less takes noise for a law, much more leaves a power law of the time."""
-Floats = NDArray[np.float64]
+RIDGE = 2.0
+"""Weight that holds the slopes in sizes near 0."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What one launch does, for the resources that may bound it."""
-
-    flops: float
-    """Executed, zeros included."""
-    bytes: float
-    """Moved once."""
-    nnz: float
-    rows: float
-    columns: float
-    """Of the sparse matrix."""
-
-
-def slower(kind: Kind, work: Work, source: Gpu, target: Gpu) -> float:
-    """By what the work's share of a time is multiplied from `source` to `target`."""
-    if kind == "sparse":
-        return math.sqrt(source.issue / target.issue * source.l1 / target.l1)
-
-    def bound(gpu: Gpu) -> float:
-        rate = gpu.fp32_tflops if kind == "dense_f32" else gpu.f16_tflops
-        arithmetic = work.flops / (rate * 1e6) if rate else math.inf
-        return max(arithmetic, work.bytes / (gpu.bandwidth_gbs * 1e3))
-
-    return bound(target) / bound(source)
-
-
-def scaled(
-    kind: Kind, work: Work, us: float, source: Gpu, target: Gpu, source_floor_us: float, target_floor_us: float
-) -> float:
-    """Microseconds on `target`, nothing measured there but the cost of a launch."""
-    return max(us - source_floor_us, 0.0) * slower(kind, work, source, target) + target_floor_us
-
-
-def refused(us: float, floor_us: float) -> bool:
-    """Whether a predicted time is too near the cost of a launch to be told."""
-    return us < FLOORS * floor_us
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A calibrated prediction."""
-
-    weights: Floats
-    centre: Floats
-    offset: float
-    error: float
-    """Mean relative error of the calibration problems, each left out in turn."""
-
-    def __call__(self, us: Sequence[float], works: Sequence[Work]) -> Floats:
-        """Microseconds on the target, from those on the source."""
-        predicted: Floats = np.exp((_features(us, works) - self.centre) @ self.weights + self.offset)
-        return predicted
-
-
-def calibrate(us: Sequence[float], works: Sequence[Work], measured_us: Sequence[float]) -> Fitted:
-    """The law fitted to problems measured on both GPUs.
-
-    Raises ValueError for fewer than `FEWEST` problems.
-    """
-    if len(us) < FEWEST:
-        raise ValueError(f"{len(us)} calibration problems are too few: {FEWEST} at least")
-    features, target = _features(us, works), np.log(np.asarray(measured_us, dtype=np.float64))
-    weights, centre, offset = _solve(features, target)
-    left = []
-    for at in range(len(target)):
-        rest = np.arange(len(target)) != at
-        w, c, o = _solve(features[rest], target[rest])
-        left.append(abs(math.expm1(float((features[at] - c) @ w) + o - float(target[at]))))
-    return Fitted(weights, centre, offset, float(np.mean(left)))
-
-
-def _features(us: Sequence[float], works: Sequence[Work]) -> Floats:
-    rows = [(t, work.nnz, work.rows, work.columns) for t, work in zip(us, works, strict=True)]
-    return np.log(np.asarray(rows, dtype=np.float64))
-
-
-def _solve(features: Floats, target: Floats) -> tuple[Floats, Floats, float]:
-    """Least squares in logarithms; the weight of the time (the first feature) is free."""
+def calibrate(told: Floats, work: pd.DataFrame, measured: Floats, rest: Floats, of_rest: pd.DataFrame) -> Floats:
+    """What is told of `rest`, put right by problems measured on the target too; one entry a row of their work."""
+    features, off = _features(told, work), np.log(measured / told)
     centre = features.mean(axis=0)
-    centred = features - centre
-    gram = centred.T @ centred + np.diag([1e-6, RIDGE, RIDGE, RIDGE])
-    return np.linalg.solve(gram, centred.T @ (target - target.mean())), centre, float(target.mean())
+    weights = np.linalg.solve(
+        (features - centre).T @ (features - centre) + RIDGE * np.eye(features.shape[1]),
+        (features - centre).T @ (off - off.mean()),
+    )
+    found: Floats = rest * np.exp((_features(rest, of_rest) - centre) @ weights + off.mean())
+    return found
+
+
+def _features(told: Floats, work: pd.DataFrame) -> Floats:
+    sizes = [work[name].to_numpy(float) for name in ("flops", "bytes", "m", "n")]
+    found: Floats = np.log(np.stack([told, *(np.maximum(one, 1.0) for one in sizes)], axis=1))
+    return found

@@ -6,32 +6,37 @@ import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from nnzbench.facts.results import ResultSet, each, load
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
-from nnzbench.predict.model import FEWEST, Fitted, Gpu, Kind, Work, calibrate, gpu, listed, refused, scaled
+from nnzbench.predict import holdouts
+from nnzbench.predict.model import FEWEST, Gpu, gpu, listed, transfer
 from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
 
-COLUMNS = ("problem", "kernel", "math", "policy", "variant", "source_us", "predicted_us", "how", "floor_us")
-TOO_SHORT = "too near the cost of a launch"
-NEVER_FLOOR_US = 3.0
-"""Cost of a launch taken for a GPU that nobody measured: nearer none, hot launches in a graph, are known below 0.5 us
-and, cold between two events, above 3 us; the larger one refuses more."""
+KEY = ("problem", "kernel", "math", "policy")
+SAME_ARCH = 0.10
+"""Error bar between GPUs of one architecture: four in five of the times recorded on H100 and H200 are within."""
+UNJUDGED = "no times of such a kernel on several architectures are published to tell how far this is off"
+COLUMNS = ("problem", "kernel", "math", "policy", "variant", "source_us", "predicted_us", "within", "how")
+AS_PUBLISHED = {"cublas": "cublaslt", **dict.fromkeys(("row_stream", "ring", "sparsert", "sparsert_paper"), "sputnik")}
+"""Whose published times tell how far a kernel's prediction is off that has none: the same library's, or those of the
+kernel that multiplies on CUDA cores as it does."""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """Times on the target, one row per problem, kernel, arithmetic and policy (`COLUMNS`).
 
-    NaN where there is none to tell, and `how` then says why.
+    `within` is the error bar as a fraction of the time, NaN of measured times; `predicted_us` is NaN where there is
+    none to tell, and `how` then says why.
     """
 
     source: Gpu
@@ -39,19 +44,16 @@ class Prediction:
     rows: pd.DataFrame
 
 
-def kind_of(kernel: str, math_class: str) -> Kind:
-    """What bounds the kernel's times."""
-    if about(kernel).work != "dense":
-        return "sparse"
-    return "dense_f32" if math_class == "f32" else "dense_f16"
+def error_bar(kernel: str, math_class: str, source: Gpu, target: Gpu) -> float:
+    """What four in five times are within, as a fraction of the time, where nothing of the target is known.
 
-
-def work_of(row: Any) -> Work:
-    """Of a record or a row of a frame with its columns; a dense kernel executes the zeros too."""
-    m, k, n = (float(getattr(row, name)) for name in ("m", "k", "n"))
-    nnz = max(float(row.nnz), 1.0)
-    dense = about(str(row.kernel)).work == "dense"
-    return Work(2.0 * (m * k if dense else nnz) * n, float(row.bytes), nnz, m, k)
+    NaN where no times of the kernel, or of one that is bound as it is, were published of several architectures.
+    """
+    if source.arch == target.arch:
+        return SAME_ARCH
+    known = holdouts.bars()
+    named = AS_PUBLISHED.get(kernel, kernel)
+    return known.get((named, math_class), known.get((named, "f16"), math.nan) if math_class != "i8" else math.nan)
 
 
 @functools.cache
@@ -72,7 +74,7 @@ def cannot(kernel: str, math_class: str, arch: str) -> str:
 
 
 def predict(reports: Path, experiment: str, target: str, source: str | None = None) -> Prediction:
-    """The experiment's times on the GPU `target` from the records of `source` (the only other GPU, where None).
+    """The experiment's times on the GPU `target` from the records of `source` (where None, of the GPU most like it).
 
     Where `target` has records of at least `FEWEST` problems of a kernel, they calibrate that kernel's other problems,
     and measured times stand as they are. Raises `RecordError` for a GPU that is not listed or has no records.
@@ -96,54 +98,37 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
         raise RecordError(
             f"{reports} has no records of {experiment} on another GPU than {goal.slug} to predict from{there}"
         )
-    if len(others) > 1:
-        raise RecordError(f"{experiment} is recorded on {', '.join(others)}: say which one with --from")
-    base = load(reports / others[0] / experiment)
+    base = load(reports / max(others, key=lambda name: listed()[name].alike(goal)) / experiment)
     measured = load(reports / goal.slug / experiment) if goal.slug in found else None
-    return Prediction(gpu(others[0]), goal, _rows(base, measured, gpu(others[0]), goal))
+    return Prediction(listed()[base.gpu], goal, _rows(base, measured, listed()[base.gpu], goal))
+
+
+def moved(frame: pd.DataFrame, source: Gpu, target: Gpu) -> pd.DataFrame:
+    """Standing rows of records on `source`, with `told`: microseconds on `target`, NaN for arithmetic that it lacks."""
+    rows = holdouts.work_of(frame).assign(gpu=source.slug, problem=np.arange(len(frame)))
+    told = transfer(rows, target) if len(rows) else pd.Series(dtype=float)
+    return rows.assign(told=told.reindex(rows["problem"]).to_numpy(), problem=frame["problem"])
 
 
 def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu) -> pd.DataFrame:
-    rows = standing(base.frame)
-    known = _times(standing(measured.frame)) if measured is not None else {}
-    floors = {} if measured is None else dict(standing(measured.frame).groupby("policy")["floor_us"].median())
-    out = []
-    for (kernel, math_class, policy), group in rows.groupby(["kernel", "math", "policy"], sort=False):
-        mine = list(each(group))
-        target_floor = float(floors.get(policy, NEVER_FLOOR_US))
-        fitted = _fitted(mine, known)
-        impossible = cannot(str(kernel), str(math_class), target.arch)
-        for row in mine:
-            floor = 0.0 if pd.isna(row.floor_us) else float(row.floor_us)
-            kind = kind_of(str(kernel), str(math_class))
-            if (time := known.get(_key(row))) is not None:
-                us, how = time, "measured"
-            elif impossible:
-                us, how = math.nan, impossible
-            elif fitted is not None:
-                us = float(fitted([row.median_us], [work_of(row)])[0])
-                how = f"calibrated (off by {100 * fitted.error:.0f} % where left out)"
-            else:
-                us = scaled(kind, work_of(row), row.median_us, source, target, floor, target_floor)
-                how = "scaled"
-            if how != "measured" and not math.isnan(us) and refused(us, target_floor):
-                us, how = math.nan, TOO_SHORT
-            out.append((*_key(row), row.variant, row.median_us, us, how, target_floor))
-    return pd.DataFrame(out, columns=list(COLUMNS))
-
-
-def _key(row: Any) -> tuple[str, str, str, str]:
-    problem, kernel, math_class, policy = (str(getattr(row, name)) for name in ("problem", "kernel", "math", "policy"))
-    return problem, kernel, math_class, policy
-
-
-def _times(frame: pd.DataFrame) -> dict[tuple[str, str, str, str], float]:
-    return {_key(row): float(row.median_us) for row in each(frame)}
-
-
-def _fitted(rows: list[Any], known: dict[tuple[str, str, str, str], float]) -> Fitted | None:
-    both = [row for row in rows if _key(row) in known]
-    if len(both) < FEWEST:
-        return None
-    times = [float(row.median_us) for row in both]
-    return calibrate(times, [work_of(row) for row in both], [known[_key(row)] for row in both])
+    known = pd.DataFrame(columns=[*KEY, "known_us"])
+    if measured is not None:
+        known = standing(measured.frame).rename(columns={"median_us": "known_us"})[[*KEY, "known_us"]]
+    parts = []
+    for (kernel, math_class, _), group in standing(base.frame).groupby(["kernel", "math", "policy"], sort=False):
+        rows = moved(group, source, target).merge(known, on=list(KEY), how="left")
+        both = rows["known_us"].notna()
+        how, within = "scaled", error_bar(str(kernel), str(math_class), source, target)
+        if impossible := cannot(str(kernel), str(math_class), target.arch):
+            rows["told"], how, within = math.nan, impossible, math.nan
+        elif both.sum() < FEWEST and math.isnan(within):
+            rows["told"], how = math.nan, UNJUDGED
+        elif both.sum() >= FEWEST:
+            some = rows[both].assign(us=rows["known_us"])
+            how, within = f"calibrated with {len(some)} problems", holdouts.left_out(some)
+            rows.loc[~both, "told"] = holdouts.put_right(some, rows[~both])
+        rows = rows.assign(source_us=rows["us"], within=within, how=how)
+        rows = rows.assign(predicted_us=rows["known_us"].fillna(rows["told"]).replace(math.inf, math.nan))
+        rows.loc[both, ["within", "how"]] = math.nan, "measured"
+        parts.append(rows[list(COLUMNS)])
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))

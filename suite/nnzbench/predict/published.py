@@ -1,0 +1,119 @@
+"""Times that others published of several GPUs, as the rows that `model.transfer` takes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from nnzbench.facts.results import each, geometric_mean
+from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.problems import tables
+from nnzbench.records.record import RecordError
+from nnzbench.report.data import published
+
+COLUMNS = ["gpu", "problem", "kernel", "kind", "math", "m", "k", "n", "flops", "bytes", "launch_us", "us"]
+FOUR = {
+    "V100": "tesla-v100-sxm2-16gb",
+    "RTX 2080 Ti": "nvidia-geforce-rtx-2080-ti",
+    "A100": "nvidia-a100-sxm4-40gb",
+    "RTX 4090": "nvidia-geforce-rtx-4090",
+}
+"""The names of four GPUs in SSpMM's results, which say no more: these forms have the rates that are taken."""
+SIX = {
+    "A100": "nvidia-a100-80gb-pcie",
+    "H100 PCIe": "nvidia-h100-pcie",
+    "B200": "nvidia-b200",
+    "RTX 4090": "nvidia-geforce-rtx-4090",
+    "RTX 5080": "nvidia-geforce-rtx-5080",
+    "GB10": "nvidia-gb10",
+}
+"""Those of SlideSparse's tables. Its log of the A100 names the 80 GB PCIe card."""
+LIBRARIES = ("sputnik", "cusparse", "cublas")
+GEMM_START_US = 5.0
+"""Of a product among a hundred in one pair of events: start and end, which no neighbour hides."""
+LAUNCH_SHARE = 0.6
+"""Of the fastest published time of Sputnik, over matrices of nearly no nonzeros, what is launch."""
+ITEM, RESULT = {"f16": 2, "bf16": 2, "i8": 1, "f8": 1}, {"f16": 2, "bf16": 2, "i8": 4, "f8": 2}
+"""Bytes of an element of the operands and of the result."""
+_FILE_KEYS = {"V100": "v100", "RTX 2080 Ti": "rtx2080ti", "A100": "a100", "RTX 4090": "rtx4090"}
+
+
+def products(sparse: bool) -> pd.DataFrame:
+    """Searched times of cuBLASLt, or of cuSPARSELt on 2:4 weights, on six GPUs. FP4 is left out: its dense times
+    are beyond the peak of the data sheet on all three GPUs that have some."""
+    rows = published.read("gemm_2to4_six_gpus", ("gpu", "dtype", "model", "m", "k", "n", "dense_us", "sparse_us"))
+    rows = rows[rows["dtype"].isin(list(ITEM))].assign(us=lambda table: table["sparse_us" if sparse else "dense_us"])
+    rows = rows[rows["us"] > 0].rename(columns={"dtype": "math"})
+    return gemm_work(rows, sparse).assign(gpu=rows["gpu"].map(SIX), launch_us=GEMM_START_US)[COLUMNS]
+
+
+def gemm_work(rows: pd.DataFrame, sparse: bool) -> pd.DataFrame:
+    """Rows with m, k, n and `math` beside the columns that follow from them; 2:4 keeps half of the weights."""
+    m, k, n, item = rows["m"], rows["k"], rows["n"], rows["math"].map(ITEM)
+    weights = m * k * (item / 2 + 1 / 8 if sparse else item)
+    sizes = rows["math"] + "_" + m.astype(str) + "x" + k.astype(str) + "x" + n.astype(str)
+    return rows.assign(
+        problem=sizes,
+        kernel="cusparselt" if sparse else "cublaslt",
+        kind="dense",
+        flops=2.0 * m * k * n / (2 if sparse else 1),
+        bytes=weights + k * n * item + m * n * rows["math"].map(RESULT),
+    )
+
+
+def floors() -> dict[str, float]:
+    """By slug: what a launch costs in the times of four GPUs, from Sputnik's fastest."""
+    frame = published.read("dlmc_n512_fastest", ("gpu", "library", "fastest_us"))
+    frame = frame[frame["library"] == "sputnik"]
+    return {FOUR[str(row.gpu)]: LAUNCH_SHARE * float(row.fastest_us) for row in each(frame)}
+
+
+def strata(library: str) -> pd.DataFrame:
+    """The committed means on four GPUs: a stratum is a pruning method and level, of mean sizes."""
+    means = four_gpus.printed(of_all=True)
+    means = means[means["library"] == library]
+    groups: dict[tuple[str, float], list[tuple[float, ...]]] = {}
+    for row in tables.rows(four_gpus.EXPERIMENT, full=True):
+        one = row.problem
+        nnz = max((1 - one.sparsity) * one.m * one.k, 1.0)
+        groups.setdefault(four_gpus.stratum(one.name), []).append((one.m, one.k, nnz))
+    sizes = {key: [geometric_mean(some) for some in zip(*mine, strict=True)] for key, mine in groups.items()}
+    keys = list(zip(means["method"], means["level"], strict=True))
+    m, k, nnz = np.asarray([sizes[key] for key in keys]).T
+    names = [f"{method} {level:g}" for method, level in keys]
+    slugs, us = means["gpu"].map(FOUR).tolist(), means["geomean_us"].tolist()
+    return dlmc_work(library, names, m, k, nnz).assign(gpu=slugs, us=us, launch_us=[floors()[one] for one in slugs])
+
+
+def by_matrix(path: Path, library: str) -> pd.DataFrame:
+    """Every matrix of the published file of four GPUs. Raises `RecordError` where it is not that file."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        m, k, nnz = np.asarray([[float(row[name]) for name in ("rows", "cols", "nnz")] for row in rows]).T
+        work = dlmc_work(library, [row["path"] for row in rows], m, k, nnz)
+        parts = [
+            work.assign(
+                gpu=FOUR[name],
+                launch_us=floors()[FOUR[name]],
+                us=2e-3 * nnz * 512 / np.asarray([float(row[f"{library}_{key}_gflops"]) for row in rows]),
+            )
+            for name, key in _FILE_KEYS.items()
+        ]
+    except (KeyError, ValueError) as error:
+        raise RecordError(f"{path}: not the table of four GPUs ({error})") from None
+    return pd.concat(parts, ignore_index=True)
+
+
+def dlmc_work(library: str, names: Sequence[str], m: np.ndarray, k: np.ndarray, nnz: np.ndarray) -> pd.DataFrame:
+    """Rows of the work on matrices times 512 columns in fp16; the published cuBLAS sums in fp16."""
+    dense, n = library == "cublas", 512
+    stored = m * k if dense else nnz
+    columns = {"m": m, "k": k, "n": n, "flops": 2.0 * stored * n}
+    columns["bytes"] = 2.0 * (stored + k * n + m * n) + (0.0 if dense else 4.0 * nnz)
+    said = {"kernel": library, "kind": "dense" if dense else "sparse", "math": "f16_sums" if dense else "f16"}
+    return pd.DataFrame({"problem": list(names), **columns}).assign(**said)
