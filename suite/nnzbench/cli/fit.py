@@ -208,7 +208,7 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
     |estimate / measured - 1|, and the mean over the fastest sparse and the fastest dense kernel of each problem.
     """
     from nnzbench.advise.recorded import load
-    from nnzbench.predict import held_out
+    from nnzbench.advise import held_out
 
     recorded = load(gpu, [reports or paths.reports()])
     found = {way: held_out.errors(recorded, way) for way in held_out.WAYS}

@@ -18,7 +18,7 @@ from nnzbench.cli import fit as fit_rooms
 from nnzbench.cli import main
 from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
-from nnzbench.predict import held_out
+from nnzbench.advise import held_out
 from nnzbench.records.record import append
 
 TIMES = {
