@@ -207,8 +207,8 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
     Holds out recorded times in several ways, estimates them from the rest and prints mean and median of
     |estimate / measured - 1|, and the mean over the fastest sparse and the fastest dense kernel of each problem.
     """
-    from nnzbench.advise.recorded import load
     from nnzbench.advise import held_out
+    from nnzbench.advise.recorded import load
 
     recorded = load(gpu, [reports or paths.reports()])
     found = {way: held_out.errors(recorded, way) for way in held_out.WAYS}

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from fake_records import record
 
 from nnzbench import paths
+from nnzbench.advise import held_out
 from nnzbench.advise.recorded import load
 from nnzbench.cli import fit as fit_rooms
 from nnzbench.cli import main
 from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
-from nnzbench.advise import held_out
 from nnzbench.records.record import append
 
 TIMES = {
