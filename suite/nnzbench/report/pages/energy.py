@@ -13,7 +13,7 @@ from nnzbench.report.text.tables import GAP, markdown, number
 
 TITLE = (
     "Energy of a launch over rotated weights, by the board's counter (`nnzbench energy`, "
-    "[how](../../../docs/energy.md)): times as fast / times less energy than the baseline in the same windows"
+    "[how](../../../docs/energy.md#energy)): times as fast / times less energy than the baseline in the same windows"
 )
 PAIR = ("energy-time", "energy")
 
