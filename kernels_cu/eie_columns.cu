@@ -5,8 +5,8 @@
 // them get. Here a slice of SLICE neighbouring rows takes an element's place, so that a column's entries in it are
 // neighbours in memory and lie in rows of their own: lanes add them to the slice's sums without meeting. A warp's queue is
 // the mask of the nonzero inputs among 32 columns, whose lowest bit it takes until none is left. Warps of a block share a
-// slice, each with sums of its own in shared memory; parts of the columns are different blocks', whose sums `add_parts`
-// adds up. All orders are fixed, so results repeat to the bit.
+// slice, each with sums of its own in shared memory; parts of the columns are different blocks', and the last
+// of a slice's blocks to arrive adds up their sums. All orders are fixed, so results repeat to the bit.
 //
 // An entry takes two bytes, row in the slice (12 bits) above an index into a codebook of 16 values; EIE's one byte has a
 // run of zeros in the row's place, which lanes side by side could not read without adding up.
@@ -26,7 +26,7 @@ constexpr int kSlice = SLICE;
 constexpr int kWarps = WARPS;
 constexpr int kGroups = GROUPS;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kAhead = 4;  // columns whose first entries are on their way at once
+constexpr int kAhead = 8;  // columns whose first entries are on their way at once
 constexpr unsigned kAll = 0xffffffffu;
 
 static_assert(kSlice >= 32 && kSlice <= 4096 && kSlice % 32 == 0, "SLICE rows must have a number of 12 bits");
@@ -35,9 +35,11 @@ static_assert(kGroups >= 1, "a warp has columns");
 
 // starts    (slices, k + 1): first entry of each column in the slice, and the end
 // partial   (parts, m)
+// arrived   (slices), of a slice's blocks, 0 between launches
 extern "C" __global__ void __launch_bounds__(kThreads)
     eie_columns(int m, int k, const unsigned short* __restrict__ entries, const int* __restrict__ starts,
-                const float* __restrict__ codebook, const Value* __restrict__ x, float* __restrict__ partial) {
+                const float* __restrict__ codebook, const Value* __restrict__ x, float* partial, int* arrived,
+                Value* __restrict__ y) {
     DYN_SHARED(float, sums);  // kWarps * kSlice
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -83,20 +85,28 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     const int begin = static_cast<int>(blockIdx.x) * kSlice;
-    for (int row = static_cast<int>(threadIdx.x); row < min(kSlice, m - begin); row += kThreads) {
+    const int rows = min(kSlice, m - begin);
+    const int parts = static_cast<int>(gridDim.y);
+    for (int row = static_cast<int>(threadIdx.x); row < rows; row += kThreads) {
         float sum = 0.0f;
         for (int other = 0; other < kWarps; ++other) sum += sums[other * kSlice + row];
         partial[static_cast<long long>(blockIdx.y) * m + begin + row] = sum;
     }
-}
-
-// A thread per row.
-extern "C" __global__ void __launch_bounds__(128)
-    add_parts(int m, int parts, const float* __restrict__ partial, Value* __restrict__ y) {
-    const int row = static_cast<int>(blockIdx.x) * 128 + static_cast<int>(threadIdx.x);
-    if (row >= m) return;
-    float sum = 0.0f;
+    __threadfence();
+    __syncthreads();  // sums are read above and overwritten below
+    int* const last = reinterpret_cast<int*>(sums);
+    if (threadIdx.x == 0) {
+        *last = atomicAdd(arrived + blockIdx.x, 1) == parts - 1;
+        if (*last) atomicExch(arrived + blockIdx.x, 0);  // for the next launch
+        __threadfence();
+    }
+    __syncthreads();
+    if (!*last) return;
+    for (int row = static_cast<int>(threadIdx.x); row < rows; row += kThreads) {
+        float sum = 0.0f;
 #pragma unroll 8
-    for (int part = 0; part < parts; ++part) sum += partial[static_cast<long long>(part) * m + row];
-    y[row] = narrow(sum);
+        for (int part = 0; part < parts; ++part)
+            sum += __ldcg(partial + static_cast<long long>(part) * m + begin + row);
+        y[begin + row] = narrow(sum);
+    }
 }

@@ -17,18 +17,16 @@ from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.encodings import Coded
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.plans.architectures import block_shared_bytes, sm_count
+from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 CANDIDATES = 8
-_ADDERS = 128
-"""Threads of a block of `add_parts`."""
-_MOST_PARTS = 64
-_SLICES = (64, 128, 256, 512, 1024)
+_NONZERO = 1 / 3
+"""Of the inputs, as after a ReLU: tilings are chosen before inputs are known."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +64,34 @@ def columns_of(coded: Coded, rows: int) -> tuple[Array, Array]:
     return (entries if entries.size else np.zeros(1, np.uint16)), np.hstack([first, ends]).astype(np.int32)
 
 
-def tilings(m: int, k: int, arch: str) -> list[Tiling]:
-    """Those whose blocks come nearest to two for each multiprocessor, of each slice the nearest two."""
+def cycles(m: int, k: int, nnz: int, tiling: Tiling, arch: str) -> float:
+    """Clocks of a launch by a rough count of what a warp does one after another."""
+    entries = nnz / (m * k) * tiling.slice
+    column = 25 + 40 * math.ceil(entries / 32)
+    parts = -(-k // tiling.columns)
+    blocks = -(-m // tiling.slice) * parts
+    limits = architecture(arch)
+    resident = min(limits.warps // tiling.warps, limits.shared_bytes // (tiling.shared_bytes + 1024))
+    waves = -(-blocks // (sm_count(arch) * max(1, resident)))
+    crowd = max(1.0, min(resident, blocks / sm_count(arch)) * tiling.warps / 16)
+    walk = tiling.groups * (700 + 32 * _NONZERO * column * crowd)
+    add = tiling.slice / (32 * tiling.warps) * (25 * tiling.warps + 40 * parts)
+    return waves * (walk + add)
 
-    def far(one: Tiling) -> tuple[float, str]:
-        parts = -(-k // one.columns)
-        blocks = -(-m // one.slice) * parts
-        return abs(math.log(blocks / (2 * sm_count(arch)))) + 10 * (parts > _MOST_PARTS), one.name
 
-    found: list[Tiling] = []
-    for rows in _SLICES:
-        of_slice = [Tiling(rows, warps, groups) for warps in (4, 8, 16) for groups in (1, 2, 4)]
-        fitting = [one for one in of_slice if one.shared_bytes <= block_shared_bytes(arch) // 2]
-        found += sorted(fitting, key=far)[:2]
-    return found
+def tilings(m: int, k: int, nnz: int, arch: str) -> list[Tiling]:
+    """The `CANDIDATES` most promising, of which no two have the same slice and groups."""
+    grid = [
+        Tiling(rows, warps, groups)
+        for rows in (64, 128, 256, 512, 1024, 2048)
+        for warps in (4, 8, 16)
+        for groups in (1, 2, 4)
+        if 4 * rows * warps <= block_shared_bytes(arch)
+    ]
+    best: dict[tuple[int, int], Tiling] = {}
+    for one in sorted(grid, key=lambda one: (cycles(m, k, nnz, one, arch), one.name)):
+        best.setdefault((one.slice, one.groups), one)
+    return list(best.values())[:CANDIDATES]
 
 
 def make_plan(coded: Coded, x: Array, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -94,16 +106,15 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, shared: SharedWork | None 
         "codebook": coded.codebook,
         "x": np.ascontiguousarray(x),
         "partial": np.zeros((parts, matrix.m), np.float32),
+        "arrived": np.zeros(len(starts), np.int32),
         "y": np.zeros((matrix.m, 1), x.dtype),
     }
-    add = Launch("add_parts", (-(-matrix.m // _ADDERS), 1, 1), (_ADDERS, 1, 1), (matrix.m, parts, "partial", "y"))
     plan = tiling.plan(
         "eie_columns",
         (len(starts), parts, 1),
-        (matrix.m, matrix.k, "entries", "starts", "codebook", "x", "partial"),
+        (matrix.m, matrix.k, *buffers),
         buffers,
         defines={"F16": int(x.dtype == np.float16)},
-        then=(add,),
     )
     return replace(plan, generate_ms=elapsed())
 
@@ -126,5 +137,5 @@ def eie_columns(problem: Problem, operands: Operands, arch: str) -> Iterator[Pla
     except MatrixError as error:
         raise Unsupported(str(error)) from error
     shared = SharedWork()
-    choices = sorted(tilings(problem.m, problem.k, arch), key=lambda one: abs(one.slice - 256))[:CANDIDATES]
+    choices = tilings(problem.m, problem.k, operands.sparse.nnz, arch)
     yield from plans_that_fit(choices, lambda one: make_plan(coded, operands.dense["b"], one, shared), "no tiling fits")

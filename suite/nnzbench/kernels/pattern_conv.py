@@ -29,6 +29,8 @@ CANDIDATES = 10
 """Tilings that tuning tries."""
 _ROWS = (2, 4, 7, 8, 14)
 _PATTERN_SHIFT = 12
+_PATTERNS = 8
+"""Of a layer, where only their order of size counts."""
 _ITEM = 4
 """Weights of a kernel."""
 
@@ -228,12 +230,17 @@ def cycles(shape: ConvShape, kernels: int, tiling: Tiling, itemsize: int, arch: 
     apart = staged.pitch * tiling.rows * shape.stride % 32
     good = tiling.lanes == 32 or apart == 16 or (tiling.lanes == 8 and apart in (8, 24))
     conflicts = (1 if good or itemsize == 2 else 32 // tiling.lanes) * shape.stride
-    of_filter = kernels / shape.filters
-    loads = 2.3 * (tiling.rows * shape.stride + 1) * conflicts + 2
-    work = of_filter * max(loads, tiling.rows * 1.0 + 4) * tiling.filters * tiling.warps
+    chunks = -(-shape.channels // tiling.channels)
+    of_warp = kernels / shape.filters * tiling.filters
+    loads = (2.3 * (tiling.rows * shape.stride + 1) + 1) * conflicts + 2
+    issue = (loads + 4 * tiling.rows + 15) / 4
+    lists = chunks * _PATTERNS * (3 if tiling.filters == 2 else 1) * 2.0
+    work = (of_warp * max(loads, issue) + lists + 40 * chunks) * tiling.warps
     staging = shape.channels * staged.plane * itemsize / 24
-    warps = min(resident, busiest) * tiling.warps
-    return float(busiest * (work / min(1.0, warps / 16) + staging * (1.0 if tiling.stages == 1 else 0.7)) + 2000)
+    together = min(resident, busiest)
+    waiting = chunks * 600 / together / tiling.stages
+    busy = work / min(1.0, together * tiling.warps / 20)
+    return float(busiest * (busy + staging * (1.0 if tiling.stages == 1 else 0.7) + waiting) + 2000)
 
 
 def tilings(shape: ConvShape, kernels: int, itemsize: int, arch: str) -> list[Tiling]:
@@ -257,7 +264,7 @@ def tilings(shape: ConvShape, kernels: int, itemsize: int, arch: str) -> list[Ti
 
 def _structure_bytes(problem: Problem, nnz: int) -> int:
     """FKW's, of 8 patterns: their number hardly counts."""
-    return structure_bytes(problem.m, nnz // _ITEM, 8)
+    return structure_bytes(problem.m, nnz // _ITEM, _PATTERNS)
 
 
 _SHAPE = ConvShape(2, 16, 14, 14, 32, 3, 3, 1, 1)
