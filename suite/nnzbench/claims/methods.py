@@ -326,7 +326,7 @@ PATTERN_LAYERS = on("3x3 layers of VGG-16 with 8 patterns", r"(vgg_L\d)_top8_b1_
 STEP_NUMBERS: Mapping[str, Statistic] = {"": "largest", "-always": "share faster"}
 """By what the id ends in."""
 _STEPS = {"reorder": ("reorder", "no_opt"), "loads": ("lre", "reorder"), "tuning": ("", "lre")}
-direct_rows = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_counts_sbs[248]$", "from CSR"))
+direct_rows = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_counts", "from CSR"))
 
 
 def patterns(variant: str = "") -> Selector:

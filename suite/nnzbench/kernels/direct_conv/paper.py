@@ -122,7 +122,7 @@ def block_of(shape: ConvShape) -> tuple[int, int]:
 
 def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     """Every sub-batch with the padded input given, the same with the padding in its time, table 9's two extremes, and
-    every sub-batch without the unified count of entries (section 5).
+    every sub-batch, and one image, without the unified count of entries (section 5): from CSR.
 
     `paper_sbs1` uses batch * filters blocks (no sub-batch), `paper_whole` one block per channel for the whole batch;
     in `paper_counts_sbs<n>` channels keep their own counts, and in `paper_half2_sbs<n>` multiply-adds and sums are of
@@ -146,7 +146,8 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
         yield from (layer.plan(f"paper_half2_sbs{size}", size, size, half2=True) for size in SUB_BATCHES)
     yield layer.plan("paper_sbs1", 1, 1)
     yield layer.plan("paper_whole", 8, layer.shape.batch)
-    yield from (layer.plan(f"paper_counts_sbs{size}", size, size, unify=False) for size in SUB_BATCHES)
+    for size in (1, *SUB_BATCHES):
+        yield layer.plan(f"paper_counts_sbs{size}", size, size, unify=False)
 
 
 class Layer:

@@ -45,7 +45,7 @@ def test_the_published_variants_convolve(shape):
     found = plans(problem, operands)
     truth = reference(problem, operands)
     padded = bool(shape.pad_h or shape.pad_w)
-    assert len(found) == 11 if padded else 8
+    assert len(found) >= (12 if padded else 9)  # a few weights are a codebook too
     assert {"paper_sbs2", "paper_sbs4", "paper_sbs8", "paper_sbs1", "paper_whole"} <= set(found)
     first, second = ("paper_sbs4_padding_timed", "paper_sbs2") if padded else ("paper_sbs8", "paper_whole")
     for variant in (first, second if shape in IMAGES else "paper_counts_sbs4"):
