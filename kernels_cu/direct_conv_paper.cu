@@ -16,8 +16,9 @@
 // are not read. Under CHANNEL_COUNTS, which the paper compares that with, channels keep their own counts, and a block reads
 // its two row pointers.
 //
-// Under HALF2 (F16 only) two images share the halves of a register: a multiply-add serves both, and sums are fp16 too. The
-// paper names neither the arithmetic nor the type of the sums of its half precision.
+// Under HALF2 (F16 only) two images share the halves of a register, and a multiply-add serves both: sums of kRun products
+// in fp16, which are then added in fp32. The paper names neither the arithmetic nor the type of the sums of its half
+// precision; whole sums in fp16 are too far from float64 at the lengths of its filters.
 //
 // Who computes what
 //   grid    x, y: tiles of BLOCK_X x BLOCK_Y output positions; z: output channel (fastest) and sub-batch
@@ -68,28 +69,16 @@ using Stored = Entry;
 
 #if HALF2
 static_assert(F16 && !CODEBOOK && SUB_BATCH % 2 == 0, "HALF2 pairs images of fp16");
-constexpr int kImages = 2;  // per register
-using Sum = __half2;
-__device__ __forceinline__ Sum broadcast(Value x) { return __half2half2(x); }
-__device__ __forceinline__ Sum multiply_add(Sum weight, const Value* const* from, int offset, Sum sum) {
-    const Sum x = __halves2half2(nnz::ldg(opaque(from[0]) + offset), nnz::ldg(opaque(from[1]) + offset));
-    return __hfma2(weight, x, sum);
-}
-__device__ __forceinline__ Value of_image(const Sum* sums, int t) {
-    return t % 2 ? __high2half(sums[t / 2]) : __low2half(sums[t / 2]);
-}
+using Weight = __half2;  // the same in both halves
+__device__ __forceinline__ Weight staged_weight(Value x) { return __half2half2(x); }
 #else
-constexpr int kImages = 1;
-using Sum = float;
-__device__ __forceinline__ Sum broadcast(Value x) { return widen(x); }
-__device__ __forceinline__ Sum multiply_add(Sum weight, const Value* const* from, int offset, Sum sum) {
-    return nnz::fma_rn(weight, widen(nnz::ldg(opaque(from[0]) + offset)), sum);
-}
-__device__ __forceinline__ Value of_image(const Sum* sums, int t) { return narrow(sums[t]); }
+using Weight = float;
+__device__ __forceinline__ Weight staged_weight(Value x) { return widen(x); }
 #endif
+constexpr int kRun = 16;
 
 struct alignas(8) Staged {
-    Sum weight;
+    Weight weight;
     int offset;
 };
 
@@ -118,11 +107,11 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
 
     for (int image = first; image < last; image += kSubBatch) {
         const Value* from[kSubBatch];
-        Sum sum[kSubBatch / kImages];
+        float sum[kSubBatch];
 #pragma unroll
         for (int t = 0; t < kSubBatch; ++t) {
             from[t] = x + static_cast<long long>(min(image + t, last - 1)) * image_size + field;
-            sum[t / kImages] = broadcast(narrow(0.0f));
+            sum[t] = 0.0f;
         }
         for (int chunk = 0; chunk < all; chunk += kChunk) {
             const int count = min(kChunk, all - chunk);
@@ -134,24 +123,48 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
                 staged[i] = {nnz::ldg(codebook + (entry & 15)), static_cast<int>(entry >> 4)};
 #else
                 const int place = static_cast<int>(entry.place);
-                staged[i] = {broadcast(entry.weight), kOffsetTable ? offsets[place] : place};
+                staged[i] = {staged_weight(entry.weight), kOffsetTable ? offsets[place] : place};
 #endif
             }
             __syncthreads();
+#if HALF2
+            for (int begin = 0; begin < count; begin += kRun) {
+                __half2 part[kSubBatch / 2];
+#pragma unroll
+                for (int t = 0; t < kSubBatch; t += 2) part[t / 2] = staged_weight(narrow(0.0f));
+#pragma unroll 4
+                for (int i = begin; i < min(begin + kRun, count); ++i) {
+                    const Staged entry = staged[i];
+#pragma unroll
+                    for (int t = 0; t < kSubBatch; t += 2) {
+                        const Value low = nnz::ldg(opaque(from[t]) + entry.offset);
+                        const Value high = nnz::ldg(opaque(from[t + 1]) + entry.offset);
+                        part[t / 2] = __hfma2(entry.weight, __halves2half2(low, high), part[t / 2]);
+                    }
+                }
+#pragma unroll
+                for (int t = 0; t < kSubBatch; t += 2) {
+                    const float2 both = __half22float2(part[t / 2]);
+                    sum[t] += both.x;
+                    sum[t + 1] += both.y;
+                }
+            }
+#else
 #pragma unroll 4
             for (int i = 0; i < count; ++i) {
                 const Staged entry = staged[i];
 #pragma unroll
-                for (int t = 0; t < kSubBatch; t += kImages) {
-                    sum[t / kImages] = multiply_add(entry.weight, from + t, entry.offset, sum[t / kImages]);
+                for (int t = 0; t < kSubBatch; ++t) {
+                    sum[t] = nnz::fma_rn(entry.weight, widen(nnz::ldg(opaque(from[t]) + entry.offset)), sum[t]);
                 }
             }
+#endif
         }
 #pragma unroll
         for (int t = 0; t < kSubBatch; ++t) {
             if (inside && image + t < last) {
                 const long long plane = static_cast<long long>(image + t) * filters + filter;
-                y[(plane * out_h + row) * out_w + column] = of_image(sum, t);
+                y[(plane * out_h + row) * out_w + column] = narrow(sum[t]);
             }
         }
     }

@@ -125,8 +125,8 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     every sub-batch, and one image, without the unified count of entries (section 5): from CSR.
 
     `paper_sbs1` uses batch * filters blocks (no sub-batch), `paper_whole` one block per channel for the whole batch;
-    in `paper_counts_sbs<n>` channels keep their own counts, and in `paper_half2_sbs<n>` multiply-adds and sums are of
-    two halves at a time. Where a codebook holds all weights, `codebook_sbs<n>` read
+    in `paper_counts_sbs<n>` channels keep their own counts, and in `paper_half2_sbs<n>` multiply-adds are of two
+    halves at a time. Where a codebook holds all weights, `codebook_sbs<n>` read
     indices into it and come first. Raises `Unsupported` for an input too large for 32-bit
     offsets, or filters too large for 16-bit places.
     """

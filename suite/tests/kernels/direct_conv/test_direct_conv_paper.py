@@ -70,7 +70,7 @@ def test_half_weights_are_summed_in_fp32(shape):
 @pytest.mark.parametrize("build", ["asan", "tsan"])
 @pytest.mark.parametrize("shape", [IMAGES[0], SIGNALS[2], WIDE], ids=str)
 def test_two_images_share_the_halves_of_a_register(shape, build):
-    """Batches of any size, sums in fp16."""
+    """Batches of any size; runs of sums in fp16."""
     problem, operands = conv_layer(shape, "f16", empty=(2,), full=0)
     found = plans(problem, operands)
     assert [name for name in found if "half2" in name] == [f"paper_half2_sbs{images}" for images in SUB_BATCHES]
@@ -78,6 +78,14 @@ def test_two_images_share_the_halves_of_a_register(shape, build):
     assert one.defines["OFFSET_TABLE"] == int(shape == WIDE)
     assert passes(relative_error(execute(one, build, "backward"), reference(problem, operands)), "f16")
     assert not any("half2" in name for name in plans(*conv_layer(shape, "f32")))
+
+
+def test_sums_of_two_halves_stay_near_float64_in_long_filters():
+    """Of filters of 368 nonzeros, a whole sum in fp16 is off by more than the tolerance."""
+    problem, operands = conv_layer(ConvShape(2, 512, 5, 5, 3, 3, 3, 1, 1), "f16", 0.08)
+    found = plans(problem, operands)
+    truth = reference(problem, operands)
+    assert relative_error(execute(found["paper_half2_sbs2"]), truth) < 1e-3
 
 
 def test_stored_weights_take_8_bytes_or_4():
