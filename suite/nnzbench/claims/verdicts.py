@@ -218,6 +218,8 @@ def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -
     if (far and words["hot"] in (*JUDGED, UNDECIDED)) or (alone and theirs.words and not claim.obstacle):
         words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
+    elif alone and not math.isnan(theirs.value):
+        reason = f"{reason} {theirs.why}"
     values = {name: math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
     hot, word = found["hot"], words["hot"]
     sample = hot.of < claim.problems
@@ -288,6 +290,8 @@ def _authors_number(claim: Claim, rule: Rule, authors: Authors) -> _Theirs:
     if not authors.here:
         return _Theirs(why="Theirs was not timed on this GPU.")
     found = {"hot": authors.measure(quantity)}
+    if rule.today:
+        found["today"] = authors.measure(_of(claim, rule.today))
     if quantity.dense:
         found |= {name: authors.measure(quantity, math_class) for name, math_class in TENSOR_CORES.items()}
     (hot, cases), of = found["hot"], authors.cases(quantity)["case"].nunique()
@@ -412,8 +416,8 @@ def show(value: float, unit: str) -> str:
     """A number with its unit: `2.31×`, `71.0 %`, `120 s`; empty for NaN."""
     if math.isnan(value):
         return ""
-    if unit == "x":
-        return f"{value:.2f}×"
+    if unit in ("x", "exponent"):
+        return f"{value:.2f}" + "×" * (unit == "x")
     if unit not in ("%", "sparsity"):
         return f"{value:,.0f} {unit}"
     return f"{100 * value:.1f} %" if unit == "sparsity" else f"{value:.1f} %"

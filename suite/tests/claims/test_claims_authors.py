@@ -73,6 +73,7 @@ def test_a_verdict_that_only_a_faster_kernel_reaches_is_not_given(tmp_path):
     assert old.measured_authors == pytest.approx(3 * found["sparsert-spmm-90"].measured_authors)  # csr_alg1_col's
     assert (found["sparsert-cublas-over-cusparse"].verdict, old.baseline_today) == (REPRODUCED, "best cuSPARSE fp32")
     assert found["sparsert-cublas-over-cusparse"].verdict_today == "contradicted"
+    assert old.verdict_today == "contradicted"  # half as fast as csr_alg2_row
 
 
 def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_path):
@@ -123,6 +124,9 @@ def test_problems_that_the_authors_did_not_time_leave_the_printed_number_too(tmp
     assert (full.verdict, full.measured_authors) == (WEAKER, pytest.approx(2.58, abs=0.01))
     assert found["sparsert-conv-most"].verdict == WEAKER
     assert math.isnan(half.measured) == dense_only
+    always = found["sparsert-conv-always"]  # the fourth layer might be slower at 90 %
+    assert always.verdict == (NOT_MEASURABLE if dense_only else NOT_COMPARABLE)
+    assert "7 of 8" in always.reason
 
 
 def test_of_a_kernel_whose_authors_code_was_not_timed_the_claim_says_so(tmp_path):
