@@ -305,7 +305,7 @@ def _authors_number(claim: Claim, rule: Rule, authors: Authors) -> _Theirs:
     elif hot.have < of:
         return _Theirs(value=hot.value, why=f"{note}: not all of the claim's problems.")
     words = {name: _word(replace(claim, obstacle=""), replace(one, of=one.have)) for name, (one, _) in found.items()}
-    return _Theirs(words, hot.value, f"{note}, which judges.")
+    return _Theirs(words, hot.value, f"{note}.")
 
 
 def _printed(name: str, cases: Sequence[str]) -> float:
