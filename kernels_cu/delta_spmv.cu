@@ -25,6 +25,7 @@
 // Defines
 //   BLOCKS   that an SM should hold
 //   BF16     1: values, x and y are bf16
+//   FP8      1: values are e4m3 in 16 bytes a chunk, `low` alone; x and y are fp16, and sums are multiplied by `scale`
 #include "nnz.cuh"
 #include "tensor_core.cuh"
 
@@ -36,23 +37,39 @@ struct Row {
     int begin, end;
 };
 
+// The packed matrix; see above.
+struct Chunks {
+    const uint4* __restrict__ low;
+#if !FP8
+    const uint4* __restrict__ high;
+#endif
+    const uint2* __restrict__ near;
+    const unsigned* __restrict__ far;
+};
+
 // Chunk `at` of A, zeros where `there` is false.
 struct Chunk {
-    uint4 low, high;
+    uint4 low;
+#if !FP8
+    uint4 high;
+#endif
     uint2 near;
     unsigned far;
 
-    __device__ __forceinline__ void load(const uint4* __restrict__ all_low, const uint4* __restrict__ all_high,
-                                         const uint2* __restrict__ all_near, const unsigned* __restrict__ all_far,
-                                         int at, bool there) {
-        low = high = make_uint4(0, 0, 0, 0);
+    __device__ __forceinline__ void load(const Chunks& all, int at, bool there) {
+        low = make_uint4(0, 0, 0, 0);
+#if !FP8
+        high = low;
+#endif
         near = make_uint2(0, 0);
         far = 0;
         if (!there) return;
-        low = nnz::ld_stream(all_low + at);
-        high = nnz::ld_stream(all_high + at);
-        near = nnz::ld_stream(all_near + at);
-        far = nnz::ld_stream(all_far + at);
+        low = nnz::ld_stream(all.low + at);
+#if !FP8
+        high = nnz::ld_stream(all.high + at);
+#endif
+        near = nnz::ld_stream(all.near + at);
+        far = nnz::ld_stream(all.far + at);
     }
 
     // Twice the step to entry I.
@@ -65,8 +82,13 @@ struct Chunk {
 
     template <int I>
     __device__ __forceinline__ nnz::Half value() const {
+#if FP8
+        const unsigned four = I < 4 ? low.x : I < 8 ? low.y : I < 12 ? low.z : low.w;
+        const unsigned two = nnz::from_e4m3(four >> (I % 4 / 2 * 16) & 0xffffu);
+#else
         const uint4& four = I < 8 ? low : high;
         const unsigned two = I % 8 < 2 ? four.x : I % 8 < 4 ? four.y : I % 8 < 6 ? four.z : four.w;
+#endif
         return static_cast<nnz::Half>(I % 2 ? two >> 16 : two);
     }
 
@@ -102,8 +124,16 @@ __device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0
 // lanes: of a row, a power of two up to 32.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     delta_spmv(int m, int k, int lanes, const int* __restrict__ offsets, const uint4* __restrict__ low,
+#if FP8
+               const uint2* __restrict__ near, const unsigned* __restrict__ far, const nnz::Half* __restrict__ x,
+               nnz::Half* __restrict__ y, float scale) {
+    const Chunks chunks{low, near, far};
+#else
                const uint4* __restrict__ high, const uint2* __restrict__ near, const unsigned* __restrict__ far,
                const nnz::Half* __restrict__ x, nnz::Half* __restrict__ y) {
+    const Chunks chunks{low, high, near, far};
+    constexpr float scale = 1.0f;
+#endif
     DYN_SHARED(char, shared);
     for (int i = threadIdx.x * 8; i + 8 <= k; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
     nnz::cp_async_commit();
@@ -120,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     };
     Row now = look_up(first + in_warp);
     Chunk chunk;
-    chunk.load(low, high, near, far, now.begin + lane, now.begin + lane < now.end);
+    chunk.load(chunks, now.begin + lane, now.begin + lane < now.end);
     Row next = look_up(first + step + in_warp);
     nnz::cp_async_wait<0>();
     __syncthreads();
@@ -137,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             at += lanes;
             more = at < now.end;
             const int following = more ? at : next.begin + lane;
-            chunk.load(low, high, near, far, following, more || following < next.end);
+            chunk.load(chunks, following, more || following < next.end);
             used.add_to<false>(sum, shared);
         }
         __syncwarp();
@@ -146,14 +176,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             float exact = 0.0f;
             for (int i = now.begin + lane; i < now.end; i += lanes) {
                 Chunk again;
-                again.load(low, high, near, far, i, true);
+                again.load(chunks, i, true);
                 again.add_to<true>(exact, shared);
             }
             __syncwarp();
             exact = over_lanes(exact, lanes);
             if (!finite(sum)) sum = exact;
         }
-        if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum);
+        if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum * scale);
         now = next;
         next = look_up(row + 2 * step);
     }

@@ -38,6 +38,9 @@
 //   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring
 //   HALVES     1: queues hold elements, MAP_WORDS is 2 or 4
 //   BITMAP     1: the same, and a bitmap of each group of four columns in place of bits and selections (`step_of`)
+//   FULL       1: of columns as they come all registers are there, empty or not, and there is nothing to take: of each step what
+//              is selected, then the lanes' registers, 16 bytes of each lane behind one another; no bits and no starts
+//   FP8        1: values are e4m3, widened to fp16 in registers; B and C are fp16, and sums are multiplied by `scale`
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
 //   AHEAD      fragments of B that a warp loads before it uses them
@@ -71,6 +74,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #if EARLY
                 ,
                 const uint4* __restrict__ heads
+#endif
+#if FP8
+                ,
+                float scale
 #endif
     ) {
     DYN_SHARED(char, unaligned);
@@ -176,7 +183,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             Plain own(head, lane);
             Registers a;
             const unsigned selected = own.expand_step<0>(a);
-#if WIDE
+#if WIDE && FULL
+            Registers next;
+            const unsigned next_selected = own.expand_step<1>(next);
+            multiply_wide_full(acc, a, selected, next, next_selected, own, panels_at + offset);
+            nnz::wide_wait<0>();
+#elif WIDE
             multiply_wide_plain(acc, a, selected, own, panels_at + offset);
             nnz::wide_wait<0>();
 #else
@@ -209,6 +221,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const auto store = [&](int tile, float4 sum) {
         store_tile(c, m, n, first_row + tile / kColumns * 16, first_column + tile % kColumns * 8 + lane % 4 * 2, sum);
     };
+#if FP8
+#pragma unroll
+    for (int i = 0; i < 4 * kSums; ++i) acc[i / 4 / kColumns][i / 4 % kColumns][i % 4] *= scale;
+#endif
     const long long place = static_cast<long long>(blockIdx.z) * strips + strip;
     float4* const sums = partial + place * slices * (kSums * 32) + lane;
 #pragma unroll
@@ -234,8 +250,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             Element* const stored = c + dense_at(row, column, m, n);
             float* const left = reinterpret_cast<float*>(sums + (blockIdx.y * kSums + i / 4) * 32) + i % 4;
             if (finite(slices == 1 ? widen(*stored) : __ldcg(left))) continue;
-            const float sum =
+            float sum =
                 exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row % kStripM, b, k, n, column);
+#if FP8
+            sum *= scale;
+#endif
             if (slices == 1) {
                 *stored = narrow(sum);
             } else {

@@ -31,6 +31,7 @@
 //                                first in the lower two; of row g + 8 the same bits sixteen higher. Places ascend
 //   multiply_half_tile<Lane>(c, a0, a1, b0, b1, selected)  the same for a 16x16 tile a and a 16x8 tile b, a0 and a1 of groups t
 //                                alone; `selected` of lanes with t = Lane alone
+//   from_e4m3(two)               two e4m3 numbers as a word of two fp16 ones: exact
 //   Half                         storage of an element: fp16, or bf16 under BF16; widen_half, narrow_half
 #pragma once
 
@@ -60,6 +61,22 @@ __device__ __forceinline__ float widen_half(Half x) { return __half2float(__usho
 __device__ __forceinline__ Half narrow_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 
 #endif
+
+__device__ __forceinline__ unsigned from_e4m3(unsigned two) {
+#if !defined(NNZ_CPU) && __CUDA_ARCH__ >= 890
+    unsigned halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<unsigned short>(two)));
+    return halves;
+#else
+    // with the exponent's bias of fp16 in place of e4m3's the same bits are 256 times too small
+    const unsigned upper = (two & 0xffu) << 8 | (two & 0xff00u) << 16;
+    const unsigned small = (upper & 0x80008000u) | (upper >> 1 & 0x3f803f80u);
+    const auto larger = [](unsigned half) {
+        return static_cast<unsigned>(narrow_half(256.0f * widen_half(static_cast<Half>(half))));
+    };
+    return larger(small & 0xffffu) | larger(small >> 16) << 16;
+#endif
+}
 
 #ifdef NNZ_CPU
 

@@ -24,8 +24,13 @@ __device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at)
 template <int Bit>
 __device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at) {
     unsigned word = 0;
+#if FP8
+    nnz::take_half_if<Bit>(bits, at, word);
+    return nnz::from_e4m3(word);
+#else
     nnz::take_if<Bit>(bits, at, word);
     return word;
+#endif
 }
 
 #endif

@@ -1,6 +1,7 @@
 // What `tensor_spmm.cu` does with sums: sums that are not finite once more, nonzero by nonzero, storing, and adding slices.
 #pragma once
 
+#include "tensor_core.cuh"
 #include "tensor_spmm_shape.cuh"
 
 // Where element (row, column) of a dense m x n matrix lies: of B and C.
@@ -15,7 +16,11 @@ __device__ __forceinline__ long long dense_at(long long row, long long column, i
 #if !TF32
 
 __device__ __forceinline__ float product(unsigned value, const nnz::Half* b, long long at) {
+#if FP8
+    const nnz::Half half = static_cast<nnz::Half>(nnz::from_e4m3(value & 0xffu));
+#else
     const nnz::Half half = static_cast<nnz::Half>(value);
+#endif
     return (half & 0x7fff) == 0 ? 0.0f : nnz::widen_half(half) * nnz::widen_half(b[at]);
 }
 
@@ -33,11 +38,13 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
             const bool gathered = in_panel >= min(kPanelChunks, plain - panel * kPanelChunks);
             const int steps = gathered ? static_cast<int>(words[kHeadBytes / 4]) : kSteps;
             const auto columns = reinterpret_cast<const nnz::Half*>(packed + kHeadBytes + 16);
-            const unsigned* const selections = words + kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0);
+            const bool full = FULL && !gathered;
+            const unsigned* const selections = words + (full ? 0 : kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0));
 #pragma unroll 1
             for (int t = 0; t < 4; ++t) {
                 const int lane = row % 8 * 4 + t;
-                const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
+                const char* next = packed + (full ? kSteps * kSelectionBytes + 16 * lane
+                                                  : reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane]);
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
                     const int step = i / 8, half = BITMAP ? i / 4 % 2 : i % 2;
@@ -57,16 +64,19 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                     }
 #else
                     const int bit = i * (kStepBits / 8);
-                    const unsigned set = words[lane * kMapWords + bit / 32] >> bit % 32;
+                    const unsigned set = full ? 1u : words[lane * kMapWords + bit / 32] >> bit % 32;
                     const unsigned selected =
                         selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4] >> (16 * half + 4 * t);
                     for (int h = 0; h < 2; ++h) {
                         if ((set >> (kOneByOne ? h : 0) & 1u) == 0) continue;
-                        take(*reinterpret_cast<const nnz::Half*>(next + (kOneByOne ? 0 : 2 * h)),
+                        const char* const value = next + (kOneByOne ? 0 : kEntryBytes / 2 * h);
+                        take(FP8 ? static_cast<unsigned char>(*value) : *reinterpret_cast<const nnz::Half*>(value),
                              selected >> 2 * h & 3);
                         if (kOneByOne) next += kEntryBytes;
                     }
                     if (!kOneByOne && (set & 1u) != 0) next += kEntryBytes;
+                    // another 16 bytes of the lane behind those of all lanes
+                    if (full && (i + 1) * kEntryBytes % 16 == 0) next += 512 - 16;
 #endif
                 }
             }

@@ -13,14 +13,25 @@ from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
-from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, from_bf16, pack, stored, strip_count
+from nnzbench.kernels.tensor.strips import (
+    FP8_FORMS,
+    STRIP_ROWS,
+    Form,
+    Strips,
+    chunk_columns,
+    from_bf16,
+    pack,
+    stored_dense,
+    stored_weights,
+    strip_count,
+)
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
+from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
 
 _KIB = 1024
@@ -65,6 +76,8 @@ class Tiling(TileConfiguration):
     """The warps of a strip share the adding of slices, where all blocks run at once."""
     dealt: bool = False
     """Packed words lie so that lanes seldom meet in a bank; of form "words" in 16-bit types."""
+    fp8: bool = False
+    """Values are e4m3, B and C fp16."""
 
     @property
     def element_bytes(self) -> int:
@@ -98,8 +111,11 @@ class Tiling(TileConfiguration):
             return shared.once_for(
                 matrix, ("tensor_spmm_tf32", words, columns), lambda: tf32_strips.pack(matrix, words, columns)
             )
-        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form, dealt)
-        return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
+        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form, dealt, self.fp8)
+        dtype = "f8" if self.fp8 else ""
+        return shared.once_for(
+            matrix, key, lambda: pack(matrix.with_values(stored_weights(matrix.values, dtype)), *self.packing, self.fp8)
+        )
 
     def ring_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
@@ -110,14 +126,17 @@ class Tiling(TileConfiguration):
     def name(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
-        text += f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
+        text += (
+            "_e4m3" * self.fp8 + f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
+        )
         return text + "_early" * self.early + "_spread" * self.spread + "_dealt" * self.dealt
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`.
 
-    `operands.dense["b"]` is (k, n), in fp16, in fp32 rounded to bf16, or under TF32 in fp32 as it is.
+    `operands.dense["b"]` is (k, n), in fp16, in fp32 rounded to bf16, of FP8 in fp32 that fp16 holds exactly, or under
+    TF32 in fp32 as it is.
     `shared` is what the problem's plans share.
     """
     shared = shared or SharedWork()
@@ -126,7 +145,11 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     packed = tiling.packed(operands.sparse, shared)
     if tiling.early and (tiling.slices > packed.panels or tiling.slices * packed.panels >= 1 << 31):
         raise Unsupported(f"{tiling} has {tiling.slices} slices for {packed.panels} panels")
-    b = operands.dense["b"] if tiling.tf32 else shared.once("b", lambda: stored(operands.dense["b"]))
+    b = (
+        operands.dense["b"]
+        if tiling.tf32
+        else shared.once("b", lambda: stored_dense(operands.dense["b"], problem.dtype))
+    )
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, Array] = {
@@ -139,8 +162,10 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "arrived": np.zeros(max(tiles * packed.strips * tiling.parts, 1), dtype=np.int32),
         "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
+    sizes = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate))
     if tiling.early:
         buffers["heads"] = packed.first_chunks(tiling.slices)
+    args: tuple[Arg, ...] = (*sizes, *buffers, 1 / F8_SCALE) if tiling.fp8 else sizes
     then: tuple[Launch, ...] = ()
     if tiling.separate and tiling.slices > 1:
         sums_tiles = tiles * packed.strips * tiling.sums
@@ -149,7 +174,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     return tiling.plan(
         "tensor_spmm",
         (-(-packed.strips // tiling.warps), tiling.slices, tiles),
-        (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate)),
+        args,
         buffers,
         "c",
         defines={
@@ -158,10 +183,11 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
             **({} if tiling.tf32 else {"TOKENS": 0}),
+            "FULL": int(tiling.form == "full"),
         },
         shared_bytes=tiling.ring_bytes(packed.slot_bytes),
         then=then,
-        math="tf32" if tiling.tf32 else "",
+        math="tf32" if tiling.tf32 else "f8" if tiling.fp8 else "",
         generate_ms=elapsed(),
         features="a" if tiling.wide else "",
         unpermute=from_bf16 if bf16 else None,
@@ -187,23 +213,25 @@ _SHAPES = {
     8: (
         Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
         Shape(8, 8, 1, 1024, 2, 2, "bitmap"), Shape(8, 8, 4, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2),
-        Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 4, 1, 512, 2, 1),
+        Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2, "full"), Shape(8, 4, 1, 512, 2, 1),
     ),
     16: (
         Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
         Shape(16, 8, 2, 512, 2, 2, "bitmap"), Shape(16, 8, 2, 1024, 2, 2, "halves"), Shape(16, 8, 2, 512, 2, 2),
-        Shape(16, 8, 1, 512, 2, 2), Shape(16, 4, 1, 256, 2, 1),
+        Shape(16, 8, 1, 512, 2, 2), Shape(16, 8, 1, 512, 2, 2, "full"), Shape(16, 4, 1, 256, 2, 1),
     ),
     32: (
         Shape(32, 8, 1, 512, 2, 2), Shape(32, 16, 2, 512, 2, 1), Shape(32, 16, 1, 512, 2, 1),
-        Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"), Shape(32, 4, 1, 256, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"),
+        Shape(32, 8, 1, 256, 2, 2, "full"), Shape(32, 4, 1, 256, 2, 1),
     ),
     64: (
-        Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1),
+        Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 8, 1, 256, 2, 1, "full"),
+        Shape(64, 4, 1, 128, 2, 1),
     ),
     128: (
         Shape(128, 8, 2, 256, 2, 1), Shape(64, 16, 1, 512, 2, 1), Shape(128, 8, 1, 256, 2, 1),
-        Shape(128, 4, 1, 128, 2, 1),
+        Shape(128, 8, 1, 128, 2, 1, "full"), Shape(128, 4, 1, 128, 2, 1),
     ),
 }  # fmt: skip
 _MOST_STAGES = 4
@@ -232,10 +260,14 @@ def _cost(tiling: Tiling, m: int, k: int, n: int, arch: str) -> float:
     return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
 
 
-def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, tf32: bool) -> list[Tiling]:
+def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str) -> list[Tiling]:
     """The tilings of one shape, without stages, the likelier first. All blocks of a tiling with slices run at once."""
-    dealt = shape.form == "words" and not tf32
-    tiling = Tiling(**{**shape._asdict(), "stages": 0, "slices": 1, "tf32": tf32, "early": False, "dealt": dealt})
+    tf32, fp8 = math == "tf32", math == "f8"
+    if fp8 and shape.form not in FP8_FORMS:
+        return []
+    dealt = shape.form == "words" and not (tf32 or fp8)
+    known = {"stages": 0, "slices": 1, "tf32": tf32, "fp8": fp8, "early": False, "dealt": dealt}
+    tiling = Tiling(**{**shape._asdict(), **known})
     pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
     shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
     if shape.panel_k < shortest:
@@ -256,13 +288,17 @@ def tilings(
     matrix: CSR,
     arch: str,
     shapes: Mapping[int, Sequence[Shape]] = _SHAPES,
-    tf32: bool = False,
+    math: str = "",
 ) -> list[Tiling]:
-    """Tilings worth trying, without stages, the likeliest first; `shapes` by columns at most."""
+    """Tilings worth trying, without stages, the likeliest first; `shapes` by columns at most.
+
+    `math` where it is not the problem's type.
+    """
+    math = math or problem.dtype
     known = architecture(arch)
-    hopper, bulk = "wgmma" in known.accelerated and not tf32, known.has("bulk_copy")
+    hopper, bulk = "wgmma" in known.accelerated and math != "tf32", known.has("bulk_copy")
     given = shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]
-    of_shapes = [(shape, _of_shape(shape, problem.n, matrix, arch, tf32)) for shape in given]
+    of_shapes = [(shape, _of_shape(shape, problem.n, matrix, arch, math)) for shape in given]
     of_shapes = [(shape, some) for shape, some in of_shapes if some]
     if min(shape.block_n for shape in given) >= _ORDERED_COLUMNS:
         of_shapes.sort(key=lambda one: _cost(one[1][0], matrix.m, matrix.k, problem.n, arch))
@@ -292,9 +328,11 @@ def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Til
     yield from plans_that_fit(choices, make, "no tiling")
 
 
-@kernel("nnzbench", "spmm", "f16 bf16", About("own", structure_bytes=structure_bytes, rank=135))
+@kernel("nnzbench", "spmm", "f16 bf16 f8", About("own", structure_bytes=structure_bytes, rank=135))
 def tensor_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Own SpMM on tensor cores for matrices without structure: one plan per tiling whose rings fit in shared memory.
+
+    Of FP8 A's values alone are kept as e4m3; B is fp16.
 
     Raises `Unsupported` before sm_80, whose tensor cores have no 2:4 instruction, and where none fits.
     """

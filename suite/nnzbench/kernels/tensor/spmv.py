@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.kernels.tensor.strips import from_bf16, stored
+from nnzbench.kernels.tensor.strips import from_bf16, stored_dense, stored_weights
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
+from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
 
 CHUNK = 16
@@ -137,7 +137,7 @@ class Tiling(TileConfiguration):
 def make_plan(
     problem: Problem, operands: Operands, arch: str, lanes: int, blocks: int, shared: SharedWork | None = None
 ) -> Plan:
-    """The plan of `Tiling(lanes, blocks)`; `operands.dense["b"]` is (k, 1), in fp16, or in fp32 rounded to bf16.
+    """The plan of `Tiling(lanes, blocks)`; `operands.dense["b"]` is (k, 1), as `stored_dense` takes it.
 
     Raises `Unsupported` where x does not fit in shared memory.
     """
@@ -148,16 +148,28 @@ def make_plan(
         raise Unsupported(f"a vector of {problem.k} does not fit in the shared memory of {arch}")
     bf16 = problem.dtype == "bf16"
     sparse = operands.sparse
-    packed: Chunks = shared.once_for(sparse, "delta_spmv", lambda: pack(sparse.with_values(stored(sparse.values))))
+    fp8 = problem.dtype == "f8"
+    packed: Chunks = shared.once_for(
+        sparse, ("delta_spmv", fp8), lambda: pack(sparse.with_values(stored_weights(sparse.values, problem.dtype)))
+    )
+    held = vars(packed)
+    if fp8:
+        both = np.concatenate([packed.low, packed.high], axis=1).astype(np.uint8)
+        held = {"offsets": packed.offsets, "low": both, "near": packed.near, "far": packed.far}
     resident = min(blocks, block_shared_bytes(arch) // bytes_of_x)
     needed = -(-problem.m // (_WARPS * 32 // lanes))
-    x = stored(operands.dense["b"])
+    x = stored_dense(operands.dense["b"], problem.dtype)
+    buffers = {**held, "x": x, "y": np.empty((problem.m, 1), dtype=x.dtype)}
+    sizes = (problem.m, problem.k, lanes)
     return Tiling(lanes, blocks).plan(
         "delta_spmv",
         (min(resident * sm_count(arch), needed), 1, 1),
-        (problem.m, problem.k, lanes),
-        {**vars(packed), "x": x, "y": np.empty((problem.m, 1), dtype=x.dtype)},
-        defines={"BF16": int(bf16)},
+        (*sizes, *buffers, 1 / F8_SCALE) if fp8 else sizes,
+        buffers,
+        "y",
+        defines={"BF16": int(bf16), "FP8": int(fp8)},
+        label="e4m3" * fp8,
+        math="f8" * fp8,
         shared_bytes=bytes_of_x,
         generate_ms=elapsed(),
         unpermute=from_bf16 if bf16 else None,
@@ -169,7 +181,7 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return 12 * -(-nnz // CHUNK) + 4 * (problem.m + 1)
 
 
-@kernel("nnzbench", "spmm spmv", "f16 bf16", About("own", rank=137, structure_bytes=structure_bytes))
+@kernel("nnzbench", "spmm spmv", "f16 bf16 f8", About("own", rank=137, structure_bytes=structure_bytes))
 def delta_spmv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Own product of a sparse matrix and one vector: plans by lanes for a row and blocks per multiprocessor.
 

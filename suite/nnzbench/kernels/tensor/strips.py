@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,21 @@ from numpy.typing import NDArray
 from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array
+from nnzbench.problems.operands import to_e4m3
 from nnzbench.problems.parts import Part, over_parts
+
+
+def stored_weights(values: Array, dtype: str) -> Array:
+    """Values as 16-bit numbers: as `stored`, those of FP8 as the bits of e4m3 numbers, `F8_SCALE` times as large."""
+    if dtype != "f8":
+        return stored(values)
+    bits = to_e4m3(values).view(np.uint8)
+    return np.where(bits == 0x80, 0, bits).astype(np.uint16)
+
+
+def stored_dense(array: Array, dtype: str) -> Array:
+    """As `stored`, of FP8 as the fp16 numbers that its values are."""
+    return array.astype(np.float16) if dtype == "f8" else stored(array)
 
 
 def stored(array: Array) -> Array:
@@ -35,10 +49,13 @@ _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
-Form = Literal["words", "halves", "bitmap"]
+Form = Literal["words", "halves", "bitmap", "full"]
 """What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for
 each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
-from which lanes work out both those bits and what to select."""
+from which lanes work out both those bits and what to select; all registers of columns as they come, which need no bits,
+and gathered ones as in "words"."""
+FORMS: tuple[Form, ...] = get_args(Form)
+FP8_FORMS: tuple[Form, ...] = ("words", "full")
 
 
 @dataclass(frozen=True)
@@ -103,17 +120,39 @@ class _Steps:
 
 
 def _two_of_four() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """By the pattern of a group of four: the places of the two that are multiplied, ascending, and what is left."""
-    first, second, left = np.zeros((3, 16), dtype=np.uint8)
-    for pattern in range(16):
-        places = [place for place in range(4) if pattern >> place & 1]
-        kept = places[:2] if len(places) >= 2 else sorted({*places, 0 if places == [3] else 3})
-        first[pattern], second[pattern] = kept if len(kept) == 2 else (0, 3)
-        left[pattern] = sum(1 << place for place in places[2:])
+    """Of a group of four the places of the two that are multiplied, ascending, and what is left.
+
+    By its pattern and, in the upper four bits, the columns that may be left over.
+    """
+    first, second, left = np.zeros((3, 256), dtype=np.uint8)
+    for index in range(256):
+        places = [place for place in range(4) if index >> place & 1]
+        over = sorted(places, key=lambda place: (index >> 4 + place & 1, place))[2:]
+        kept = [place for place in places if place not in over]
+        if len(kept) < 2:
+            kept = sorted({*kept, 0 if kept == [3] else 3})
+        first[index], second[index] = kept if len(kept) == 2 else (0, 3)
+        left[index] = sum(1 << place for place in over)
     return first, second, left
 
 
+def _fewest_left() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+    """How few columns of a group of four can have entries left over in all of a strip's rows.
+
+    By a row's pattern the sets of columns, a bit each of sixteen, without which it has two entries at most; by the sets
+    that all rows share the smallest one.
+    """
+    sets = np.arange(16)
+    enough = (COUNT[np.arange(16)[:, None] & ~sets & 15] <= 2) @ (1 << sets)
+    by_size = sorted(range(16), key=lambda one: (one.bit_count(), -one))
+    smallest = np.zeros(1 << 16, dtype=np.uint8)
+    for one in reversed(by_size):
+        smallest[np.arange(1 << 16) >> one & 1 == 1] = one
+    return enough.astype(np.uint16), smallest
+
+
 _FIRST, _SECOND, _LEFT = _two_of_four()
+_ENOUGH, _SMALLEST = _fewest_left()
 _FIRST_BITS, _SECOND_BITS = 16 * _FIRST.astype(np.uint64), 16 * _SECOND.astype(np.uint64)
 _PLACES = _FIRST | _SECOND << 2
 _BELOW = COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
@@ -126,9 +165,17 @@ def chunk_columns(map_words: int, form: Form = "words") -> int:
 
 
 def pack(
-    matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, form: Form = "words", dealt: bool = False
+    matrix: CSR,
+    map_words: int,
+    panel_columns: int,
+    multiple: int = 1,
+    form: Form = "words",
+    dealt: bool = False,
+    fp8: bool = False,
 ) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
+
+    `fp8`: their lower bytes alone count and are kept.
 
     A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. `dealt`:
     lanes' words lie so that lanes seldom meet in a bank; of "words" with at most two words of bits. Some strips at a
@@ -144,7 +191,7 @@ def pack(
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
-        return *_chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt), held.panel.size
+        return *_chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8), held.panel.size
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
     parts, sizes, counts, totals = zip(*packed, strict=True) if packed else ((), (), (), ())
@@ -244,19 +291,19 @@ _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], _Places]:
     """The registers, selections and bitmaps of (strips, 32, columns) by steps, and where entries are not held.
 
-    A group of four is one 64-bit word, from which the two elements of a register are shifted.
+    A group of four is one 64-bit word, from which the two elements of a register are shifted. Which two are held is
+    chosen for as few columns of a strip with entries left over as there can be.
     """
     strips, steps = len(dense), dense.shape[2] // STEP_COLUMNS
     group = dense.view("<u8")
     there = np.packbits((dense != 0).ravel(), bitorder="little")
-    pattern = np.empty((there.size, 2), dtype=np.uint8)
-    np.bitwise_and(there, 15, out=pattern[:, 0])
-    np.right_shift(there, 4, out=pattern[:, 1])
+    pattern = np.stack([there & 15, there >> 4], axis=-1).reshape(group.shape)
+    pattern |= _SMALLEST[np.bitwise_and.reduce(_ENOUGH[pattern], axis=1)][:, None] << 4
     # rows 16 i + 8 h + g, groups 4 q + t
     shape = (strips, 2, 2, 8, steps, 2, 4)
-    low = group >> _FIRST_BITS[pattern].reshape(group.shape)
+    low = group >> _FIRST_BITS[pattern]
     low &= np.uint64(0xFFFF)
-    high = group >> _SECOND_BITS[pattern].reshape(group.shape)
+    high = group >> _SECOND_BITS[pattern]
     high <<= np.uint64(16)
     low |= high & np.uint64(0xFFFF0000)
     # register 4 i + 2 q + h of lane 4 g + t
@@ -265,9 +312,9 @@ def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDA
     places = _PLACES[pattern].reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
     selected = (places[..., 0::2] | places[..., 1::2] << 4).view("<u4")[..., 0]
     # lane 4 g + t has its bits in the order of h, i and q
-    kept = (pattern & ~_LEFT[pattern]).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
+    kept = (pattern & 15 & ~_LEFT[pattern]).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
     bitmaps = (kept[..., 0] | kept[..., 1] << 4).reshape(strips * steps, _LANES, 4).view("<u4")[..., 0]
-    left = _LEFT[pattern].reshape(group.shape)
+    left = _LEFT[pattern]
     some = np.flatnonzero(left)
     entry, place = np.nonzero(left.ravel()[some, None] >> np.arange(4, dtype=np.uint8) & 1)
     strip, row, column = np.unravel_index(some[entry], left.shape)
@@ -280,7 +327,7 @@ def _joined(parts: list[_Steps]) -> _Steps:
 
 
 def _chunks(
-    held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form, dealt: bool
+    held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form, dealt: bool, fp8: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
     """The chunks of all panels: their units, (units, 4), how many each has, and how many chunks each panel has.
 
@@ -302,7 +349,12 @@ def _chunks(
 
     if form == "bitmap":  # registers in the order of h, i and q
         words = np.ascontiguousarray(words.reshape(-1, _LANES, 2, 2, 2).transpose(0, 1, 4, 2, 3)).reshape(words.shape)
-    entries = words if form == "words" else words.view("<u2")  # (steps, lanes, 8 or 16)
+    if fp8:
+        words = (words | words >> 8).astype("<u2")  # two bytes from two halves
+    entries = words.view("<u2") if form in ("halves", "bitmap") else words  # (steps, lanes, 8 or 16)
+    full = ~gathered if form == "full" else np.zeros(gathered.size, dtype=bool)
+    if form == "full":
+        entries = np.where(full[:, None, None], 0, entries)
     slots = entries.shape[2]
     there = np.flatnonzero(entries)
     step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
@@ -321,23 +373,31 @@ def _chunks(
     map_words = 0 if form == "bitmap" else _LANES * chunk_steps * slots // 32
     head = map_words + _LANES // 2
     extra = gathered[first] * (4 + count * (STEP_COLUMNS // 2))
-    per_word = 1 if form == "words" else 2
+    per_word = 4 // entries.itemsize
     values_at = per_word * (head + extra + count * _LANES)  # from here on all is counted in entries
     size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
+    whole = full[first]  # chunks all of whose registers are there
+    size[whole] = chunk_steps * (_LANES + words[:1].nbytes // 4) // 4
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
+    queued = np.flatnonzero(~whole)
     if map_words:
-        out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
-    starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")
-    out[at[:, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
+        out[at[queued, None] + np.arange(map_words)] = bits[queued].reshape(queued.size, map_words * 4).view("<u4")
+    starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")[queued]
+    out[at[queued, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
     some = gathered[first]
     out[at[some] + head] = count[some]
     out[at[some] + head + 1] = np.bitwise_or.reduceat(held.narrow[order] << in_chunk, first)[some] if first.size else 0
     column_words = columns[gathered].view("<u4")
     column_at = (at[chunk] + head + 4 + in_chunk * (STEP_COLUMNS // 2))[gathered]
     out[column_at[:, None] + np.arange(STEP_COLUMNS // 2)] = column_words
-    selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
+    selected_at = at[chunk] + np.where(whole, 0, head + extra)[chunk] + in_chunk * _LANES
     out[selected_at[:, None] + np.arange(_LANES)] = selected
+    if form == "full":  # 16 bytes of each lane, then of each lane the next
+        pieces = np.ascontiguousarray(words[full]).view("<u4").reshape(-1, _LANES, words[:1].nbytes // 512, 4)
+        of_step = pieces.swapaxes(1, 2).reshape(len(pieces), -1)
+        register_at = at[chunk[full]] + chunk_steps * _LANES + in_chunk[full] * of_step.shape[1]
+        out[register_at[:, None] + np.arange(of_step.shape[1])] = of_step
     place = (per_word * at + values_at)[chunk][:, None] + lane_start[chunk] + before
     place = place[:, :, None] + np.cumsum(in_byte, axis=2) - in_byte
     byte = there >> 3  # of all steps' bits

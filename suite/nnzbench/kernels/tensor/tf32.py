@@ -40,4 +40,4 @@ def tensor_spmm_tf32(problem: Problem, operands: Operands, arch: str) -> Iterato
     """
     if not architecture(arch).has("mma_tf32"):
         raise Unsupported(f"tensor cores of {arch} do not multiply in TF32")
-    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, _SHAPES, tf32=True))
+    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, _SHAPES, "tf32"))

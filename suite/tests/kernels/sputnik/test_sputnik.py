@@ -214,6 +214,11 @@ def test_every_tile_fits_its_problem(n, itemsize):
         assert tile.x < 2 * n or tile.x == 1
 
 
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_eight_columns_can_have_two_to_eight_lanes_of_a_row(itemsize):
+    assert {tile.width for tile in oracle_tiles(8, itemsize)} >= {4, 8}
+
+
 def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_none_of_their_own():
     tile = Tile(y=8, x=32, width=8, vector_b=4)
     lengths = (70, 33, 32, 5, 4, 0)

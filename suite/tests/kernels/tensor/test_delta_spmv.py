@@ -40,8 +40,9 @@ def test_every_sum_is_right(m, k, density, lanes):
     assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), lanes)
 
 
-def test_bf16():
-    assert_exact(matrix(40, 600, 0.2), 4, "bf16")
+@pytest.mark.parametrize("dtype", ["bf16", "f8"])
+def test_other_types(dtype):
+    assert_exact(matrix(40, 600, 0.2), 4, dtype)
 
 
 def test_empty_matrices_and_one_dense_row_among_empty_ones():
@@ -62,7 +63,8 @@ def test_blocks_go_through_many_rows():
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "backward"), ("tsan", "forward"), ("plain", "random:5")])
 def test_clean_under_sanitizers_and_in_any_order(build, order):
-    assert_exact(matrix(70, 331, 0.3, empty=(0, 69), full=20), 4, "f16", build, order)
+    for dtype in ("f16", "f8"):
+        assert_exact(matrix(70, 331, 0.3, empty=(0, 69), full=20), 4, dtype, build, order)
 
 
 def test_values_are_summed_in_fp32():

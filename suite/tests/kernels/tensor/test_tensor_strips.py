@@ -1,6 +1,6 @@
 """The packed strips of `tensor_spmm` against the matrix they hold, and what is expected of their bytes and banks."""
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from test_tensor_spmm import TILINGS, problem, whole
 from nnzbench.kernels.tensor import work
 from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.spmm import make_plan
-from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, pack
+from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, pack
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import ITEM_BYTES, Problem
 
 
 def test_first_chunks_need_no_looking_up():
@@ -32,12 +32,13 @@ def test_first_chunks_need_no_looking_up():
         make_plan(problem(data, "f16"), data, TILINGS[10])
 
 
-def unpacked(strips, map_words, panel, m, k, form):
-    """The matrix that the packed words hold, read as the header of `tensor_spmm.cu` tells."""
+def unpacked(strips, map_words, panel, m, k, form, fp8=False):
+    """The matrix that the packed words hold, read as the header of `tensor_spmm.cu` tells; of FP8 the values' bits."""
     dense = np.zeros((strips.strips * STRIP_ROWS, strips.panels * panel))
     words = strips.stream.ravel()
     chunk_steps = (2 if form == "halves" else 4) * map_words
-    bytes_each, per_register = (4, 1) if form == "words" else (2, 2)
+    kind, per_register = (np.uint8 if fp8 else np.float16), 1 if form in ("words", "full") else 2
+    bytes_each = 2 // per_register * kind(0).nbytes
     head = 0 if form == "bitmap" else 32 * map_words
     plain = -(-k // (STEP_COLUMNS * chunk_steps))
     for unit in range(strips.strips * strips.panels):
@@ -47,10 +48,15 @@ def unpacked(strips, map_words, panel, m, k, form):
         )
         for nth, chunk in enumerate(range(strips.panel_chunks[unit], strips.panel_chunks[unit + 1])):
             held: Any = words[4 * strips.offsets[chunk] : 4 * strips.offsets[chunk + 1]]
-            bits, rest = held[:head].reshape(32, -1), held[head:]
-            starts = rest[:16].view(np.uint16) // bytes_each
-            entries = held.view(np.float16).reshape(-1, bytes_each // 2)
             gathered = nth >= here
+            bits, rest = held[:head].reshape(32, -1), held[head:]
+            starts: Any = rest[:16].view(np.uint16) // bytes_each
+            if form == "full" and not gathered:  # every register, 16 bytes of each lane at a time
+                bits = np.full((32, map_words), 0xFFFFFFFF, np.uint32)
+                lanes = held[32 * chunk_steps :].reshape(chunk_steps, -1, 32, 4).transpose(2, 0, 1, 3)
+                starts, rest = 8 * chunk_steps * np.arange(32), np.concatenate([rest[:16], held[: 32 * chunk_steps]])
+                held = np.ascontiguousarray(lanes).ravel()
+            entries = held.view(kind).reshape(-1, 2 // per_register)
             steps = int(rest[16]) if gathered else chunk_steps
             columns = rest[20 : 20 + 16 * steps if gathered else 20].view(np.uint16)
             selected = rest[20 + 16 * steps if gathered else 16 :]
@@ -131,17 +137,19 @@ def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
     assert not dealt_starts(np.zeros((1, 32), np.uint32)).any()
 
 
-@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize(("form", "fp8"), [*((form, False) for form in FORMS), *((form, True) for form in FP8_FORMS)])
 @pytest.mark.parametrize(
     ("density", "map_words", "panel"), [(0.1, 1, 128), (0.5, 2, 512), (1.0, 1, 384), (0.0, 2, 256), (0.2, 4, 512)]
 )
-def test_packed_strips_hold_the_matrix(density, map_words, panel, form):
+def test_packed_strips_hold_the_matrix(density, map_words, panel, form, fp8):
     sparse = whole(matrix(45, 600, density, full=3 if density else -1), 1).sparse
-    packed = pack(sparse, map_words, panel, multiple=4, form=form)
+    if fp8:
+        sparse = sparse.with_values(np.arange(sparse.nnz, dtype=np.uint16) % 255 + 1)
+    packed = pack(sparse, map_words, panel, multiple=4, form=form, fp8=fp8)
     assert packed.strips == 4
     assert packed.offsets.size == packed.panel_chunks[-1] + 1
     assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
-    found = unpacked(packed, map_words, panel, 45, 600, form)
+    found = unpacked(packed, map_words, panel, 45, 600, form, fp8)
     assert np.array_equal(found, sparse.to_dense().astype(np.float64))
 
 
@@ -180,16 +188,18 @@ def test_values_that_are_zero_count_as_absent():
 @pytest.mark.parametrize("density", [0.01, 0.1, 0.3, 0.5, 0.7, 1.0])
 def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density):
     sparse = generate.uniform(512, 2048, 1 - density, 0)
-    forms = []
-    for form in get_args(Form):
-        values = sparse.with_values(np.ones(sparse.nnz, np.uint16))
-        packed = pack(values, 4 if form == "halves" else 2, 1024, form=form)
-        expected = work.bytes_per_weight(density, form) * 512 * 2048
-        assert 0.95 * packed.stream.nbytes < expected < 1.02 * packed.stream.nbytes
-        forms.append(expected)
-    shape = Problem("test", "test", "spmm", 512, 2048, 8, 1 - density, "uniform:0", "f16")
-    # abs: the density is rounded
-    assert work.structure_bytes(shape, sparse.nnz) + 2 * sparse.nnz == pytest.approx(min(forms), abs=64)
+    values = sparse.with_values(np.ones(sparse.nnz, np.uint16))
+    for dtype, of_dtype in (("f16", FORMS), ("f8", FP8_FORMS)):
+        fp8, forms = dtype == "f8", []
+        for form in of_dtype:
+            packed = pack(values, 4 if form == "halves" else 2, 1024, form=form, fp8=fp8)
+            expected = work.bytes_per_weight(density, form, ITEM_BYTES[dtype]) * 512 * 2048
+            assert 0.95 * packed.stream.nbytes < expected < 1.02 * packed.stream.nbytes
+            forms.append(expected)
+        shape = Problem("test", "test", "spmm", 512, 2048, 8, 1 - density, "uniform:0", dtype)
+        held = ITEM_BYTES[dtype] * sparse.nnz
+        # abs: the density is rounded
+        assert work.structure_bytes(shape, sparse.nnz) + held == pytest.approx(min(forms), abs=64)
 
 
 def test_registers_of_the_packed_matrix_are_the_words_expected():
