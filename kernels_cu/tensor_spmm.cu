@@ -49,7 +49,8 @@
 //              is left over and nothing selected (tensor_spmm_tf32.cuh). MAP_WORDS may be 4, BLOCK_N is 64 at most and WIDE 0
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 //   EARLY      1: the first chunk comes from `heads`; at least as many panels as slices, panels x slices below 2^31
-//   TOKENS     1: B is n x k and C n x m, row-major: a warp's loads are turned on their way to a panel; not under TF32
+//   TOKENS     1: B is n x k and C n x m, row-major: a warp's loads are turned on their way to a panel. k is a multiple of 8
+//              and m of 2; not under TF32
 //   SPREAD     1: warps of a strip share the adding of slices; `separate` is 0, all blocks run at once (or time is lost)
 #include "async_barrier.cuh"
 #include "nnz.cuh"
@@ -95,6 +96,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const int held_strip = min(strip, strips - 1);
     const int* const own_panels = panel_chunks + static_cast<long long>(held_strip) * panels;
     const SliceStart begin(starts + (static_cast<long long>(held_strip) * slices + blockIdx.y) * SliceStart::kLoads);
+    const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
+    PanelSource source(b_halves, first_panel * kPanelK, kHalves * first_column, k, kHalves * n);
+    if constexpr (kTokens) source.begin();
     if (threadIdx.x < kPanels) {
         nnz::barrier_init(&full[threadIdx.x], kThreads);
         nnz::barrier_init(&empty[threadIdx.x], kWarps);
@@ -118,8 +122,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #endif
     __syncthreads();
 
-    const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
-    PanelSource source(b_halves, first_panel * kPanelK, kHalves * first_column, k, kHalves * n);
     int requested = first_panel, request_stage = 0;
     unsigned request_parity = 1;  // nothing to wait for in the first round
     const auto request_panel = [&] {
@@ -141,11 +143,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #pragma unroll 1
         for (int i = 0; i < kPanels - 1; ++i) request_panel();
     };
-    if constexpr (kTokens) {
-        source.begin();
-    } else {
-        request_first();
-    }
+    if constexpr (!kTokens) request_first();
     const int first_chunk = begin.chunk;
     packed.start(begin, active);
     if constexpr (kTokens) request_first();  // waits for what was asked for
@@ -242,6 +240,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     for (int i = 0; i < 4 * kSums; ++i) {
         all_finite = all_finite && finite(acc[i / 4 / kColumns][i / 4 % kColumns][i % 4]);
     }
+    if (kTokens) __syncwarp();  // lanes have stored others' sums
     if (!all_finite) {  // rare: sums are read again from where they were stored, so that this code is there once
 #pragma unroll 1
         for (int i = 0; i < 4 * kSums; ++i) {

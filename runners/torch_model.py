@@ -84,7 +84,7 @@ def graph_us(run: Callable[[], Any], launches: int = 20, replays: int = 31) -> f
     return float(1e3 * statistics.median(times) / launches)
 
 
-def pack(model: Any, folder: Path, tokens: list[int], budget: float, device: str) -> None:
+def pack(model: Any, folder: Path, tokens: list[int], budget: float, kernels: list[str], device: str) -> None:
     """What the two commands `save_file` and `nnzbench best` do."""
     from safetensors.torch import save_file
 
@@ -92,8 +92,9 @@ def pack(model: Any, folder: Path, tokens: list[int], budget: float, device: str
 
     save_file(model.state_dict(), folder / "model.safetensors")
     words = [str(folder / "model.safetensors"), "--save", str(folder), "--n", ",".join(map(str, tokens)), "--brief"]
-    where = ["--device", "cpu", "--kernel", "tensor_spmm"] if device == "cpu" else []
-    main(["best", *words, "--budget", f"{budget:g}s", "--out", str(folder), *where], standalone_mode=False)
+    where = ["--device", "cpu"] if device == "cpu" else []
+    named = [f"--kernel={name}" for name in kernels or (["tensor_spmm"] if device == "cpu" else [])]
+    main(["best", *words, "--budget", f"{budget:g}s", "--out", str(folder), *where, *named], standalone_mode=False)
 
 
 def show(dense: Any, sparse: Any, tokens: list[int]) -> None:
@@ -123,7 +124,8 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--tokens", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--sparsity", type=float, default=0.9)
-    parser.add_argument("--budget", type=float, default=10.0, help="seconds for each matrix")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds for each matrix")
+    parser.add_argument("--kernel", nargs="+", default=[], help="these alone, dense ones too [all there are]")
     parser.add_argument("--folder", type=Path, help="keep the checkpoint and what was packed here")
     arguments = parser.parse_args()
     if arguments.hidden % HEAD:
@@ -142,7 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        pack(dense, folder, arguments.tokens, arguments.budget, device)
+        pack(dense, folder, arguments.tokens, arguments.budget, arguments.kernel, device)
         sparse = blocks_of(arguments.hidden, arguments.inner, arguments.blocks).to(device, torch.float16)
         sparse.load_state_dict(dense.state_dict())
         swapped = nnzbench.torch.sparsify(sparse, folder)

@@ -8,8 +8,8 @@
 
 #if TOKENS
 
-// What a warp turns of a panel, B being n rows of k: in each of its turns a lane loads eight neighbours of two rows, stores
-// them as pairs to eight rows of the panel, and begins where others of its banks do not.
+// What a warp turns of a panel, B being n rows of k: in each of its turns a lane loads eight neighbours of two rows and stores
+// them as pairs to eight rows of the panel, beginning where others of its banks do not.
 struct PanelSource {
     const nnz::Half* b;
     int k, n, row, column;
@@ -17,7 +17,7 @@ struct PanelSource {
     bool begun = false;
 
     static constexpr int kPairs = kBlockN / 2;
-    static constexpr int kLanePairs = kPairs < 16 ? kPairs : 16;  // that lanes of a warp have side by side
+    static constexpr int kLanePairs = kPairs < 8 ? kPairs : 8;  // that lanes of a warp have side by side
     static constexpr int kLaneRows = 8 * 32 / kLanePairs;
     static constexpr int kAcross = kPairs / kLanePairs;
     static constexpr int kTurns = kAcross * (kPanelK / kLaneRows);  // of all warps
@@ -37,43 +37,13 @@ struct PanelSource {
         return turn / kAcross * kLaneRows + 8 * (lane / kLanePairs);
     }
 
-    // Eight elements of a row of B from `at` on; zeros behind its edges.
+    // Eight elements of a row of B, of which k has whole eights; zeros behind its edges.
     __device__ __forceinline__ uint4 eight(int of_row, int at) const {
-        const nnz::Half* const from = b + static_cast<long long>(of_row) * k + at;
-        if (of_row >= n || at >= k) return make_uint4(0, 0, 0, 0);
-        if (k % 8 == 0) return nnz::ldg(reinterpret_cast<const uint4*>(from));
-        unsigned pairs[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const unsigned low = at + 2 * i < k ? nnz::ldg(from + 2 * i) : 0;
-            const unsigned high = at + 2 * i + 1 < k ? nnz::ldg(from + 2 * i + 1) : 0;
-            pairs[i] = low | high << 16;
+        uint4 found = make_uint4(0, 0, 0, 0);
+        if (of_row < n && at < k) {
+            found = nnz::ldg(reinterpret_cast<const uint4*>(b + static_cast<long long>(of_row) * k + at));
         }
-        return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-    }
-
-    // The pairs of two rows' eight elements to column `pair` of eight rows of a panel.
-    __device__ __forceinline__ void store(char* panel, uint4 one, uint4 other, int pair, int first) const {
-        const unsigned halves[2][4] = {{one.x, one.y, one.z, one.w}, {other.x, other.y, other.z, other.w}};
-        unsigned pairs[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            pairs[i] = __byte_perm(halves[0][i / 2], halves[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
-        }
-        const int start = lane / kLanePairs * (kBlockN >= 64 ? 4 : 1);
-#pragma unroll
-        for (int step = 1; step < 8; step *= 2) {
-            unsigned turned[8];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) turned[i] = start & step ? pairs[(i + step) % 8] : pairs[i];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) pairs[i] = turned[i];
-        }
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            const int at = piece_at(first + (i + start) % 8, pair / 4) + pair % 4 * 4;
-            *reinterpret_cast<unsigned*>(panel + at) = pairs[i];
-        }
+        return found;
     }
 
     // Asks for what this lane stores of the next panel in its turns from `turn` on.
@@ -85,6 +55,36 @@ struct PanelSource {
             const int at = own < kTurns ? row + first_of(own) : k;
             low[i] = eight(of_row, at);
             high[i] = eight(of_row + 1, at);
+        }
+    }
+
+    // The row of eight that a lane stores first: where lanes' rows begin in different banks.
+    __device__ __forceinline__ int start() const {
+        const int piece = lane / kLanePairs;
+        return kBlockN >= 64 ? 2 * piece : kBlockN == 32 ? piece % 2 + piece / 2 * 4 : piece;
+    }
+
+    // The pairs of two rows' eight elements to column `pair` of the rows from `first` on.
+    __device__ __forceinline__ void store(char* panel, uint4 one, uint4 other, int pair, int first) const {
+        const unsigned halves[2][4] = {{one.x, one.y, one.z, one.w}, {other.x, other.y, other.z, other.w}};
+        unsigned pairs[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            pairs[i] = __byte_perm(halves[0][i / 2], halves[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
+        }
+        const int from = start();
+#pragma unroll
+        for (int step = 1; step < 8; step *= 2) {
+            unsigned turned[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) turned[i] = from & step ? pairs[(i + step) % 8] : pairs[i];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) pairs[i] = turned[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int at = piece_at(first + (i + from) % 8, pair / 4) + pair % 4 * 4;
+            *reinterpret_cast<unsigned*>(panel + at) = pairs[i];
         }
     }
 

@@ -154,14 +154,28 @@ __device__ __forceinline__ unsigned own_parts(int* counters, int slices, int sli
 
 #endif
 
+#if TOKENS
+
+// What a lane holds of a 16x8 tile of sums, of an even number of rows; the whole warp calls. Lanes of even rows exchange with
+// the next ones, so that eight of them store 16 rows of a column together.
+__device__ __forceinline__ void store_tile(Element* c, int m, int n, int row, int column, float4 sum) {
+    const bool odd = (threadIdx.x & 4) != 0;
+    const unsigned upper = narrow(sum.x) | static_cast<unsigned>(narrow(sum.y)) << 16;
+    const unsigned lower = narrow(sum.z) | static_cast<unsigned>(narrow(sum.w)) << 16;
+    const unsigned other = __shfl_xor_sync(0xffffffffu, odd ? upper : lower, 4);
+    const unsigned first = odd ? other : upper, second = odd ? lower : other;
+    const int at = odd ? row + 7 : row;
+    Element* const out = c + dense_at(at, column, m, n);
+    if (at < m && column < n) *reinterpret_cast<unsigned*>(out) = __byte_perm(first, second, 0x5410);
+    if (at < m && column + 1 < n) *reinterpret_cast<unsigned*>(out + m) = __byte_perm(first, second, 0x7632);
+}
+
+#else
+
 // Neighbouring elements of a row of C, where they are inside.
 __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, int column, float low, float high) {
     if (row >= m || column >= n) return;
     Element* const out = c + dense_at(row, column, m, n);
-#if TOKENS
-    out[0] = narrow(low);
-    if (column + 1 < n) out[m] = narrow(high);
-#else
 #if TF32
     if constexpr (kFill >= 4) {
         *reinterpret_cast<float2*>(out) = make_float2(low, high);
@@ -175,7 +189,6 @@ __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, in
 #endif
     out[0] = narrow(low);
     if (column + 1 < n) out[1] = narrow(high);
-#endif
 }
 
 // What a lane holds of a 16x8 tile of sums.
@@ -183,3 +196,5 @@ __device__ __forceinline__ void store_tile(Element* c, int m, int n, int row, in
     store_pair(c, m, n, row, column, sum.x, sum.y);
     store_pair(c, m, n, row + 8, column, sum.z, sum.w);
 }
+
+#endif

@@ -58,7 +58,7 @@ def by_tokens(plan: Plan, operands: Operands) -> Plan:
     buffers = {**plan.buffers, bound["b"]: b, plan.output: np.empty((n, m), c.dtype)}
     if n == 1:
         found = replace(plan, buffers=buffers)
-    elif "TOKENS" in plan.defines:
+    elif "TOKENS" in plan.defines and b.shape[1] % 8 == 0 and m % 2 == 0:
         found = replace(plan, buffers=buffers, defines={**plan.defines, "TOKENS": 1})
     else:
         found = _between_turns(plan, bound["b"], b)

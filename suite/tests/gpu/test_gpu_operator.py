@@ -20,7 +20,7 @@ def matrix():
 
 @pytest.fixture(scope="module")
 def made(gpu, matrix):
-    return nnzbench.operator(matrix, N, budget=15)
+    return nnzbench.operator(matrix, N, budget=5)
 
 
 def dense(dtype=np.float32):
@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_one_sentence(made):
 
 def test_half_precision(gpu, matrix):
     cupy = pytest.importorskip("cupy")
-    half = nnzbench.operator(matrix, N, dtype="f16", budget=15)
+    half = nnzbench.operator(matrix, N, dtype="f16", budget=5)
     result = half(cupy.asarray(dense(np.float16))).get().astype(np.float64)
     truth = matrix.astype(np.float16).astype(np.float64) @ dense(np.float16).astype(np.float64)
     assert np.abs(result - truth).max() < 2e-2 * np.abs(truth).max()

@@ -15,12 +15,20 @@ def pair(gpu):
     """A layer, and the same one packed, without its dense weights."""
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch sees no GPU")
+    from nnzbench.advise import api
+    from nnzbench.operators.family import Family
+    from nnzbench.operators.make import make
+    from nnzbench.progress import Quiet
     from nnzbench.torch import SparseLinear
 
     torch.manual_seed(0)
     linear = torch.nn.Linear(FEATURES, 1536, dtype=torch.float16, device="cuda").requires_grad_(False)
     linear.weight *= torch.rand_like(linear.weight) >= 0.9
-    return linear, SparseLinear.from_linear(linear, (1, 16), budget=10, keep_dense=False)
+    layer, made = api.as_layer(linear.weight), {}
+    for n, kernel in ((1, "delta_spmv"), (16, "tensor_spmm")):
+        problem = layer.problem("spmm", n, "f16")
+        made[n] = make(problem, layer.operands(problem), api._session(None), Quiet(), [kernel], 20.0, "tokens")
+    return linear, SparseLinear(Family(1536, FEATURES, made), linear.bias)
 
 
 def assert_close(found, wanted):

@@ -13,7 +13,7 @@ from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm, tilings
 from nnzbench.matrices.formats import CSR
-from nnzbench.operators.tokens import by_tokens
+from nnzbench.operators.tokens import by_tokens, turns
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
@@ -303,22 +303,23 @@ def test_large_layers_fill_one_wave():
 
 @pytest.mark.parametrize(("shape", "tiling"), [*CASES[:6], *CASES[8:10], *CASES[14:17]], ids=str)
 def test_rows_of_tokens_give_the_same_sums(shape, tiling):
-    """B (n, k) and C (n, m), with rows of B at multiples of 16 bytes and not."""
+    """B (n, k) and C (n, m), by the kernel's own form where the sizes allow it, and else between two turns."""
     m, k, n, density = shape
-    for columns in (k, -(-k // 8) * 8):
-        data = whole(matrix(m, columns, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n)
+    for rows, columns in ((m, k), (m + m % 2, -(-k // 8) * 8)):
+        data = whole(matrix(rows, columns, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n)
         plan = by_tokens(make_plan(problem(data, "f16"), data, tiling), data)
+        assert turns(plan) == (n > 1 and (rows % 2 > 0 or columns % 8 > 0))
         assert np.array_equal(execute(plan), reference(problem(data, "f16"), data).value)
 
 
 def test_rows_of_tokens_are_clean_under_sanitizers_and_keep_inf_to_its_rows():
     for build, tiling in (("asan", TILINGS[0]), ("tsan", TILINGS[3])):
-        data = whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), 40 if tiling.wide else 7)
+        data = whole(matrix(50, 304, 0.35, empty=(0, 49), full=20), 40 if tiling.wide else 7)
         plan = by_tokens(make_plan(problem(data, "f16"), data, tiling), data)
         assert np.array_equal(execute(plan, build), reference(problem(data, "f16"), data).value)
-    data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast("f16")
+    data = operands(matrix(46, 296, 0.3, empty=(4,), full=9), 11).cast("f16")
     b = data.dense["b"].copy()
-    b[7, 3], b[289, 10] = np.inf, np.nan
+    b[7, 3], b[295, 10] = np.inf, np.nan
     spoilt = Operands(data.sparse, {"b": b}, "")
     plain = make_plan(problem(data, "f16"), spoilt, TILINGS[2])
     assert np.array_equal(execute(by_tokens(plain, spoilt)), execute(plain), equal_nan=True)
