@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nnzbench.claims.quantities import Quantity, Statistic
+from nnzbench.claims.quantities import Measured, Quantity, Statistic
 from nnzbench.facts import selector as of
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import CUBLAS, CUSPARSE, DEFAULT, DENSE, FP16, MATHS, Selector, kernel
@@ -130,6 +130,7 @@ def table3(level: str) -> Group:
 HALVED = on("95 over 90 %, problems 1 to 11 of its table 1", r"(0[1-9]|1[01])_.*_95$", r"(0[1-9]|1[01])_.*_90$")
 ROWS_LAST = Selector("cuBLAS fp32, the weights transposed", ("cublas",), variants="f32_colmajor$")
 ROWS_FIRST = Selector("cuBLAS fp32, the weights not transposed", ("cublas",), variants="f32_rowmajor$")
+INSTANCES = on("every matrix of the sizes of its table 1", r"(\d\d_\d\d_.*)")
 FIGURE8 = on("its figure 8's problems at 90 %", "(.*)")
 
 
@@ -269,6 +270,13 @@ def step(batch: int, part: str = "gates|projection") -> Group:
     """Products of a step of ESE's LSTM."""
     words = "both products" if "|" in part else f"the product of the {part}"
     return on(f"{words} of a step at batch {batch}", rf"({part})_b{batch}_")
+
+
+def step_measured(of: Measured, statistic: Statistic) -> Rule:
+    """ESE's step at batch 32 by what `nnzbench energy` measured in the place of times."""
+    rule = cusparse(step(32), CUBLAS, None, statistic)
+    rule = replace(rule, quantity=replace(rule.quantity, of=of), beside={})
+    return read_as(rule, step(32, "gates"), step(32, "projection"))
 
 
 def table4(batch: int) -> Group:

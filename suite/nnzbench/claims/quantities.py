@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -16,12 +17,13 @@ import numpy as np
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.facts import crossover
+from nnzbench.facts import crossover, energy
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
-from nnzbench.facts.results import GPU_DEVICES, each, load
+from nnzbench.facts.results import GPU_DEVICES, each, geometric_mean, load
 from nnzbench.facts.selector import Selector
+from nnzbench.facts.spread import spread
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels.roles import Role
 from nnzbench.problems import tables
@@ -37,7 +39,7 @@ DENSE_INSIDE = frozenset({"sparse_transformer"})
 
 Statistic = Literal[
     "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "exponent", "seconds", "memory", "memory or buffers",
+    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory", "memory or buffers",
 ]  # fmt: skip
 WORDS: dict[Statistic, str] = {
     "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
@@ -53,12 +55,16 @@ WORDS: dict[Statistic, str] = {
     "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
     "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
     "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
+    "instances": "geometric mean over the sizes of the longest time of {subject} over its shortest, among other "
+    "patterns of the same size and level",
     "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
     "seconds": "median over the problems of the seconds of a whole search for {subject}",
     "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
     "memory or buffers": "device memory that {baseline} takes over what {subject} takes, each at its fastest variant: "
     "measured, or where it was not, counted from their buffers",
 }
+Measured = Literal["times", "energy", "watts"]
+"""Times, or what `nnzbench energy` measured: joules per launch, power."""
 QUARTILES = 1.349
 """Standard deviations of a normal distribution between its quartiles."""
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
@@ -80,6 +86,8 @@ class Quantity:
     """Whether the baseline is taken at the variant that is the subject's fastest."""
     second: Selector | None = None
     """Whose crossover the subject's is compared with."""
+    of: Measured = "times"
+    """What is compared. What is not times has no policy."""
 
     @property
     def dense(self) -> bool:
@@ -93,7 +101,11 @@ class Quantity:
         named = {"subject": self.subject, "baseline": self.baseline, "second": self.second}
         labels = {name: one.label if one else "" for name, one in named.items()}
         labels["baseline"] += " at the same variant" * self.same_variant
-        return f"{WORDS[self.statistic].format(**labels)}; {self.group.words}"
+        words = WORDS[self.statistic].format(**labels)
+        if self.of != "times":
+            word = {"energy": "joules", "watts": "watts"}[self.of]
+            words = f"{re.sub('times?', word, words)}, over rotated weights"
+        return f"{words}; {self.group.words}"
 
     @property
     def against(self) -> str:
@@ -158,13 +170,14 @@ class Records:
     def __init__(self, reports: Path, gpu: str) -> None:
         self._gpu, self._reports = gpu, reports
         self._folder = reports / gpu
-        self._data: dict[str, Data | None] = {}
+        self._data: dict[tuple[str, bool], Data | None] = {}
         self._refused: set[str] = set()
-        self._facts: dict[tuple[str, Comparison], pd.DataFrame] = {}
+        self._facts: dict[tuple[str, bool, Comparison], pd.DataFrame] = {}
 
     def measure(self, asked: Quantity, policy: str, arithmetic: str = "f32", judging: bool = True) -> Outcome:
         """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
         wanted = asked.on(arithmetic, judging)
+        policy = policy if wanted.of == "times" else wanted.of
         mine = self._rows(wanted, policy)
         of = len(_expected(wanted.experiment, asked.subject.math, asked.group) | set(mine.index))
         if wanted.statistic == "nonzeros":
@@ -206,7 +219,7 @@ class Records:
 
     def _compared(self, asked: Quantity, policy: str, by: tuple[str, ...] = ()) -> pd.DataFrame:
         """The fact of the quantity; one for each problem where it is a crossover."""
-        data = self.data(asked.experiment)
+        data = self.data(asked.experiment, asked.of)
         if data is None or asked.baseline is None:
             return pd.DataFrame()
         group = replace(
@@ -218,14 +231,14 @@ class Records:
         over = (asked.baseline,)
         by = ("stem", "sparsity") if asked.statistic == "crossover" else by
         wanted = Comparison((asked.subject,), over, (group,), by, over if asked.same_variant else ())
-        key = (asked.experiment, wanted)
+        key = (asked.experiment, asked.of == "times", wanted)
         if key not in self._facts:
             self._facts[key] = compare(data, wanted)
         return self._facts[key][self._facts[key]["policy"] == policy]
 
     def _rows(self, asked: Quantity, policy: str, baseline: Selector | None = None) -> pd.DataFrame:
         """By case: the row that stands for the subject, or for the baseline given."""
-        data = self.data(asked.experiment)
+        data = self.data(asked.experiment, asked.of)
         if data is None:
             return pd.DataFrame()
         like = asked.subject if baseline and asked.same_variant else None
@@ -247,13 +260,16 @@ class Records:
 
     def _alone(self, asked: Quantity, policy: str, rows: pd.DataFrame, of: int) -> Outcome:
         """What is taken against no other time."""
-        data = self.data(asked.experiment)
+        data = self.data(asked.experiment, asked.of)
         if rows.empty or data is None:
             return Outcome(math.nan, 0, of, self._gap(asked, policy))
         found = Outcome(math.nan, len(rows), of, cut=not rows["tuned"].all())
         if asked.statistic == "deviation":
-            spread = (rows["q3_us"] - rows["q1_us"]) / QUARTILES
-            return replace(found, value=100 * (spread / rows["median_us"]).max())
+            deviations = (rows["q3_us"] - rows["q1_us"]) / QUARTILES
+            return replace(found, value=100 * (deviations / rows["median_us"]).max())
+        if asked.statistic == "instances":
+            apart = spread(data, (asked.subject,), ("size", "level"))
+            return replace(found, value=geometric_mean(apart.loc[apart["policy"] == policy, "slowest"]))
         if asked.statistic == "exponent":
             return replace(found, value=exponent(rows))
         if asked.statistic == "seconds":
@@ -278,21 +294,25 @@ class Records:
             return f"The records of {name} are refused; `nnzbench report {name}` says why."
         if self.data(name) is None:
             return f"{name} is not recorded on this GPU yet."
+        if asked.of != "times" and self.data(name, asked.of) is None:
+            return f"The energy of {name} is not measured on this GPU yet."
         what = " and ".join(one.label for one in (asked.subject, asked.baseline) if one)
-        return f"No problem of {name} has a checked {policy} time of {what}."
+        measured = f"a checked {policy} time" if asked.of == "times" else "measured energy"
+        return f"No problem of {name} has {measured} of {what}."
 
-    def data(self, experiment: str) -> Data | None:
-        """What is recorded of it; None where nothing is, or nothing that counts."""
-        if experiment not in self._data:
+    def data(self, experiment: str, of: Measured = "times") -> Data | None:
+        """What is recorded of it, or measured of its energy; None where nothing is, or nothing that counts."""
+        key = (experiment, of == "times")
+        if key not in self._data:
             folder = self._folder / experiment
-            self._data[experiment] = None
+            self._data[key] = None
             try:
                 results = load(folder) if has_records(folder) else None
                 if results and results.device in GPU_DEVICES:
-                    self._data[experiment] = Data(results)
+                    self._data[key] = Data(results) if of == "times" else energy.data_of(results)
             except RecordError:
                 self._refused.add(experiment)
-        return self._data[experiment]
+        return self._data[key]
 
 
 def exponent(rows: pd.DataFrame) -> float:

@@ -34,7 +34,7 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-t4-over-v100": replace(m.sparsert_alone(m.table1(1, 11, "90|95"), DENSE), gpus=("t4", "v100")),
     "sparsert-time": m.alone(m.sparsert, m.table1(1, 20, "90"), "exponent"),
     "sparsert-transposed": replace(m.cublas, subject=m.ROWS_LAST)(m.table1(1, 20, "90"), m.ROWS_FIRST),
-    "sparsert-instances": "One matrix per problem is run, so times can't differ between instances.",
+    "sparsert-instances": m.sparsert_alone(m.INSTANCES, None, statistic="instances"),
     "sparsert-dense-1x1": "cuDNN does not run on the 1x1 layers of this table.",
     "sparsert-sputnik-small": m.sparsert(m.table1(12, 16, "90"), m.RULE),
     "sparsert-sputnik-large": m.sparsert(m.table1(17, 20, "90"), m.RULE),
@@ -146,6 +146,8 @@ RULES: dict[str, m.Rule | str] = {
     "ese-gpu": m.read_as(
         m.cusparse(m.step(32), CUBLAS, (CUSPARSE, DENSE), "total"), m.step(32, "gates"), m.step(32, "projection")
     ),
+    "ese-energy": m.step_measured("energy", "total"),
+    "ese-power": m.step_measured("watts", "geometric mean"),
     "ese-batch-1": m.cusparse(m.step(1), CUBLAS, (CUSPARSE, DENSE), "share faster"),
     "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
     "nm-tf32": m.two_four(m.on("layers of BERT, 1:2", r"(bert_.*)"), "tf32", "largest"),

@@ -268,7 +268,7 @@ def _measured(claim: Claim, rule: Rule, records: Records) -> dict[str, Outcome]:
     dense = today or quantity
     if dense.dense:
         found |= {name: records.measure(dense, "hot", math_class) for name, math_class in TENSOR_CORES.items()}
-    return found | {"cold": records.measure(quantity, "cold")}
+    return found | ({"cold": records.measure(quantity, "cold")} if quantity.of == "times" else {})
 
 
 @dataclass(frozen=True)

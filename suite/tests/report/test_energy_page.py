@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from fake_records import timed, write, written
 
+from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER, judge
 from nnzbench.contribute.validate import validate
 from nnzbench.problems.tables import load
 from nnzbench.records import energy
@@ -66,6 +67,20 @@ def test_a_page_shows_joules_beside_times_and_both_are_facts(folder):
     assert "0.67× / 1.33×" in line
     assert "| 60.00 | 150 | 9.00 |" in line
     assert validate(folder)[0].sentence.find("energy") < 0
+
+
+def test_claims_of_energy_and_power_are_judged_by_windows_and_by_no_time(folder):
+    found = {one.id: one for one in judge(folder.parents[1], "nvidia-h200")}
+    energy_claim, power, time = (found[name] for name in ("ese-energy", "ese-power", "ese-gpu"))
+    assert (energy_claim.measured, power.measured) == (pytest.approx(4 / 3, rel=1e-3), pytest.approx(2.0, rel=1e-3))
+    assert energy_claim.verdict == REPRODUCED
+    assert power.verdict == STRONGER
+    assert time.measured == pytest.approx(40 / 60)
+    assert "joules" in energy_claim.rule
+    (folder / energy.FILE).unlink()
+    found = {one.id: one for one in judge(folder.parents[1], "nvidia-h200")}
+    assert found["ese-energy"].verdict == NOT_MEASURABLE
+    assert "energy of ese_lstm is not measured" in found["ese-energy"].reason
 
 
 def test_refused_windows_are_counted_and_count_for_nothing(folder):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections import Counter
 
 import numpy as np
 import pytest
 from fake_records import timed, write, written
 
+from nnzbench.claims import rules
+from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.facts.data import Data
 from nnzbench.facts.results import load
 from nnzbench.facts.spread import spread
@@ -60,6 +63,16 @@ def test_the_spread_is_over_instances_of_one_size(folder):
     assert ours["deviation"] == pytest.approx(np.std(np.linspace(10, 12, 5), ddof=1) / 11)
     assert ours["slowest"] == pytest.approx(1.2)
     assert library["deviation"] == 0.0
+
+
+def test_the_claim_is_the_slowest_over_the_fastest_of_a_size(folder):
+    asked = Quantity(
+        instances.SIDES[0], None, rules.RULES["sparsert-instances"].quantity.group, "instances", "sparsert_instances"
+    )
+    place = folder.parent / "reports" / "nvidia-h200"
+    place.mkdir(parents=True)
+    shutil.copytree(folder, place / "sparsert_instances")
+    assert Records(place.parent, "nvidia-h200").measure(asked, "hot").value == pytest.approx(1.2)
 
 
 def test_the_page_tells_it(folder):
