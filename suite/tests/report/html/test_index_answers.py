@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import random
@@ -70,9 +71,9 @@ addEventListener("load", () => ready.then(answer).catch(told));
 
 
 @pytest.fixture(scope="module", name="sets")
-def recorded_sets():
+def recorded_sets() -> list[Data]:
     folder = paths.reports() / "nvidia-h200"
-    found = [load(folder / name) for name in SETS if has_records(folder / name)]
+    found = [Data(load(folder / name)) for name in SETS if has_records(folder / name)]
     if not found:
         pytest.skip("no records are published here")
     return found
@@ -80,7 +81,7 @@ def recorded_sets():
 
 @pytest.fixture(scope="module", name="table")
 def table_of_layers(sets):
-    return pd.concat([nearby.layers(Data(one)) for one in sets], ignore_index=True)
+    return pd.concat(map(nearby.layers, sets), ignore_index=True)
 
 
 def kind_of(row) -> dict:
@@ -103,8 +104,10 @@ def questions_of(table) -> list[tuple[dict, Asked]]:
     return [*known, *((kind, moved(asked)) for kind, asked in known)]
 
 
-def in_python(table, questions) -> list[Found | str]:
-    return [nearby.answer(nearby.points_of(table, **kind), asked) for kind, asked in questions]
+@pytest.fixture(scope="module", name="wanted")
+def answers_in_python(table, questions) -> list[Found | str]:
+    points = functools.cache(lambda *kind: nearby.points_of(table, **dict(zip(nearby.KIND, kind, strict=True))))
+    return [nearby.answer(points(*kind.values()), asked) for kind, asked in questions]
 
 
 def as_json(questions) -> str:
@@ -121,22 +124,21 @@ def agree(answers, wanted) -> None:
             assert (one["tuned"], tuple(one["points"])) == (other.tuned, other.points)
 
 
-def test_recorded_layers_are_their_facts(sets, table, questions):
+def test_recorded_layers_are_their_facts(sets, table, questions, wanted):
     """By the table of facts itself, which knows nothing of layers."""
-    answers = in_python(table, questions)[:COUNT]
     facts = {}
-    for results in sets:
+    for data in sets:
         for math in nearby.INSTEAD:
             for subject, baselines in (
                 (nearby.sparse(math), tuple(dense_of(one) for one in nearby.INSTEAD[math])),
                 (nearby.sparse(math, "cusparse"), (nearby.cusparse(math),)),
             ):
-                found = compare(Data(results), Comparison((subject,), baselines, by=("problem",)))
+                found = compare(data, Comparison((subject,), baselines, by=("problem",)))
                 names = ["experiment", "problem", "baseline", "policy", "ratio", "tuned"]
                 facts |= {
                     (math, *key): value for *key, ratio, tuned in found[names].to_numpy() for value in [(ratio, tuned)]
                 }
-    for (kind, _), one in zip(questions, answers, strict=False):
+    for (kind, _), one in zip(questions, wanted[:COUNT], strict=False):
         assert isinstance(one, Found)
         row = table.loc[one.points[0]]
         assert (one.ratio, one.tuned) == pytest.approx(
@@ -144,14 +146,14 @@ def test_recorded_layers_are_their_facts(sets, table, questions):
         )
 
 
-def test_other_layers_are_answered_or_said_to_be_missing(table, questions):
-    answers = in_python(table, questions)[COUNT:]
+def test_other_layers_are_answered_or_said_to_be_missing(wanted):
+    answers = wanted[COUNT:]
     assert {one for one in answers if isinstance(one, str)} == {"size", "columns", "zeros"}
     assert {len(one.points) for one in answers if isinstance(one, Found)} >= {1, 2}
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
-def test_the_script_has_the_same_rule(table, questions, tmp_path):
+def test_the_script_has_the_same_rule(table, questions, wanted, tmp_path):
     code = tmp_path / "ask.js"
     code.write_text(
         f"const nearby = require({json.dumps(str(SCRIPT))});{ASK}"
@@ -159,7 +161,7 @@ def test_the_script_has_the_same_rule(table, questions, tmp_path):
         f"console.log(JSON.stringify(ask(layers, {as_json(questions)})));"
     )
     done = subprocess.run(["node", str(code)], capture_output=True, text=True, timeout=600, check=True)
-    agree(json.loads(done.stdout), in_python(table, questions))
+    agree(json.loads(done.stdout), wanted)
 
 
 @pytest.fixture(scope="module", name="pressed")
@@ -177,7 +179,7 @@ def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
     asked = pressed[["math", "policy", "rows", "inner", "columns", "level"]].to_json(orient="records")
     probe = PROBE.replace("QUESTIONS", as_json(questions)).replace("CELLS", asked)
     path = folder / "index.html"
-    text = page.render(sets, SETS)
+    text = page.render([one.results for one in sets], SETS)
     path.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{probe}'), encoding="utf-8")
     run = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
@@ -189,8 +191,8 @@ def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
     return json.loads(html.unescape(found[1]))
 
 
-def test_the_page_answers_in_a_browser(told, table, questions):
-    agree(told["answers"], in_python(table, questions))
+def test_the_page_answers_in_a_browser(told, wanted):
+    agree(told["answers"], wanted)
 
 
 def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
