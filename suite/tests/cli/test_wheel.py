@@ -39,13 +39,13 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin" / "python"
 
 
-def run(python: Path, folder: Path, *arguments: str) -> str:
+def run(python: Path, folder: Path, *arguments: str, cache: Path | None = None) -> str:
     """What `nnzbench ARGUMENTS` prints in that folder, with nothing of this checkout in its environment."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and "NNZBENCH" not in name}
     done = subprocess.run(
         [python, "-m", "nnzbench", *arguments],
         cwd=folder,
-        env={**kept, "NNZBENCH_CACHE": str(folder / "cache")},
+        env={**kept, "NNZBENCH_CACHE": str(cache or folder / "cache")},
         capture_output=True,
         text=True,
     )
@@ -81,9 +81,9 @@ def test_it_estimates_from_the_records_that_it_carries(python: Path, tmp_path: P
     assert len(rows) > 100
 
 
-def test_it_runs_on_the_processor_and_draws_what_it_ran(python: Path, tmp_path: Path) -> None:
+def test_it_runs_on_the_processor_and_draws_what_it_ran(python: Path, tmp_path: Path, cache_dir: Path) -> None:
     chosen = ("--device", "cpu", "--quick", "--candidates", "1", "--kernel", "row_stream", "--problem", "12_*")
-    (ran,) = json.loads(run(python, tmp_path, "run", "sparsert_table1", *chosen, "--json"))
+    (ran,) = json.loads(run(python, tmp_path, "run", "sparsert_table1", *chosen, "--json", cache=cache_dir))
     assert ran["rows"] == {"ok": 1}
     run(python, tmp_path, "report", "sparsert_table1")
     page = tmp_path / "results" / "cpu" / "sparsert_table1" / "README.md"

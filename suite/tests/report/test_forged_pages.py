@@ -16,9 +16,11 @@ import pytest
 from html_reports import BROWSERS, SNAPSHOT, rendered
 from markdown_it import MarkdownIt
 
+from nnzbench.facts.results import load
 from nnzbench.records import shown
 from nnzbench.records.folder import Tuning
 from nnzbench.records.record import Record, append
+from nnzbench.report import render
 from nnzbench.site.build import build
 
 GPU, OTHER = "nvidia-h200", "nvidia-l4"
@@ -164,21 +166,20 @@ def test_a_folder_that_no_link_can_hold_is_refused(tmp_path: Path, name: str) ->
         build(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_snapshot_of_other_types_is_drawn_without_them(tmp_path: Path) -> None:
+    texts = (
         '{"gpu": ["x"], "peaks": "none", "source": [1], "software": 7, "recorded_at": {}}',
         '{"peaks": {"copy_gbs": NaN, "l2_gbs": -1, "fp32_tflops": "x", "f16_tflops": {}, "l2_bytes": 1e400}}',
         json.dumps({"gpu": {"name": {"a": "b"}}, "source": {"commit": 7, "dirty": []}}),
         '{"host": ' + '{"a":' * 60 + "1" + "}" * 61,
         '{"peaks": {"sms": ' + "9" * 400 + "}}",
-    ],
-)
-def test_a_snapshot_of_other_types_is_drawn_without_them(tmp_path: Path, text: str) -> None:
-    folder = tmp_path / GPU / "sparsert_table1"
-    fake_records.write(folder, fake_records.table1()[:60])
-    (folder / "environment.json").write_text(text)
-    assert fake_records.written(folder).is_file()
+    )
+    for at, text in enumerate(texts):
+        rows = [dataclasses.replace(row, gpu=f"gpu-{at}", experiment="foreign") for row in fake_records.table1()[:26]]
+        folder = fake_records.write(tmp_path / f"gpu-{at}" / "foreign", rows)
+        (folder / "environment.json").write_text(text)
+        results = load(folder)
+        assert render.write(render.generic(results), results).is_file(), text
     assert "</html>" in rendered(tmp_path)
 
 

@@ -36,16 +36,26 @@ def tree(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.figures(kind="svg")
 def test_only_what_lies_below_the_folder_changes_and_the_readme_when_asked(tmp_path: Path) -> None:
-    recorded(tmp_path / "x")
+    """Links in the places of pages are replaced, and not written through."""
+    folder = recorded(tmp_path / "x")
     readme = tmp_path / "README.md"
     readme.write_text(HEADLINE)
+    places = [folder / name for name in ("README.md", "facts.csv", "speedup.svg")]
+    places += [folder.parent / name for name in ("claims.csv", "claims.md", "coverage.csv", "coverage.md")]
+    for place in (*places, tmp_path / "x" / "index.html"):
+        target = tmp_path / f"kept-{place.name}"
+        target.write_text("kept")
+        place.symlink_to(target)
     before = tree(tmp_path)
     done = report("sparsert_table1", "--reports", tmp_path / "x")
     assert done.exit_code == 0, done.output
-    changed = {path for path, content in tree(tmp_path).items() if before.get(path) != content}
-    assert changed
+    after = tree(tmp_path)
+    changed = {path for path, content in after.items() if before.get(path) != content}
+    assert changed >= {folder / "README.md", folder / "facts.csv", tmp_path / "x" / "index.html"}
     assert all(path.is_relative_to(tmp_path / "x") for path in changed)
+    assert not any(path.is_symlink() for path in after)
     with pages_alone():  # the others are there
         asked = report("sparsert_table1", "--reports", tmp_path / "x", "--readme")
     assert asked.exit_code == 0, asked.output
@@ -66,12 +76,14 @@ def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:
     assert (tmp_path / "index.html").is_file()
     mine = tmp_path / "mine"
     fake_records.write(mine / "cpu" / "sparsert_table1", [row for row in rows if row.kernel == "sputnik"])
-    alone = report("sparsert_table1", "--reports", mine)  # as --kernel sputnik records: no rival, no answer
+    with pages_alone():
+        alone = report("sparsert_table1", "--reports", mine)  # as --kernel sputnik records: no rival, no answer
     assert alone.exit_code == 0, (alone.output, alone.exception)
     best = tmp_path / "best"  # what `best --device cpu` leaves: no experiment, and no time to draw
     one = [row for row in rows if row.problem == rows[0].problem]
     own = fake_records.write(best / "cpu" / "mine", [dataclasses.replace(row, experiment="mine") for row in one])
-    told = report("mine", "--reports", best)
+    with pages_alone():
+        told = report("mine", "--reports", best)
     assert told.exit_code == 0, (told.output, told.exception)
     assert (own / "README.md").is_file()
 
@@ -120,26 +132,11 @@ def test_a_link_is_not_read_through(tmp_path: Path, name: str) -> None:
     assert (tree(target) if target.is_dir() else {target: target.read_bytes()}) == before
 
 
-@pytest.mark.figures(kind="svg")
-def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_path: Path) -> None:
-    folder = recorded(tmp_path / "x")
-    places = [folder / name for name in ("README.md", "facts.csv", "speedup.svg")]
-    places += [tmp_path / "x" / "index.html", folder.parent / "claims.csv", folder.parent / "claims.md"]
-    places += [folder.parent / "coverage.csv", folder.parent / "coverage.md"]
-    for place in places:
-        target = tmp_path / f"kept-{place.name}"
-        target.write_text("kept")
-        place.symlink_to(target)
-    done = report("sparsert_table1", "--reports", tmp_path / "x")
-    assert done.exit_code == 0, done.output
-    assert {path.read_text() for path in tmp_path.glob("kept-*")} == {"kept"}
-    assert not [place for place in places if place.is_symlink()]
-
-
 def test_a_users_own_matrices_are_answered_by_the_fastest_of_this_projects_kernels(tmp_path: Path) -> None:
     rows = [dataclasses.replace(row, experiment="mine") for row in fake_records.table1(policies=["hot"])]
     folder = fake_records.write(tmp_path / "nvidia-h200" / "mine", rows)
-    told = report("mine", "--reports", tmp_path)
+    with pages_alone():
+        told = report("mine", "--reports", tmp_path)
     assert told.exit_code == 0, (told.output, told.exception)
     assert "best of ours is **" in (folder / "README.md").read_text()
 
