@@ -72,9 +72,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             done = run.all(work, device, progress)
     finally:
         device.close()
+    rows = [row for _, some in done for row in some]
+    if done and not rows:
+        raise Unsupported(f"nothing was measured: {len(done)} of {len(work)} problems were refused, as said above")
     for line in told(done):
         click.echo(line)
-    rows = [row for _, some in done for row in some]
     verdicts = list(checked(rows)) if options["check"] else []
     for _, line in verdicts:
         click.echo(line)

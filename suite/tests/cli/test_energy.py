@@ -150,6 +150,8 @@ def test_a_candidate_that_computes_wrong_now_is_named_and_others_are_measured(bo
     world["fake"].variants = {"a": (2500.0, ""), "b": (2000.0, "wrong")}
     result = measured("--trials", "1")
     assert "fake b on p1_None" in result.stderr
+    assert result.exit_code == 2
+    assert "nothing was measured: 2 of 2 problems" in result.stderr
     world["fake"].variants = {"a": (2500.0, ""), "b": (2000.0, "")}
     world["fake"].weights = np.ones(200, np.float32)
     assert "over a copy of the weights" in measured("--trials", "1").stderr
