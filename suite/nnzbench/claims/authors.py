@@ -75,7 +75,7 @@ class Authors:
 
         None of a quantity that is not of its speed.
         """
-        if asked.statistic in ("seconds", "deviation", "memory", "memory or buffers"):
+        if asked.statistic in ("seconds", "deviation", "instances", "memory", "memory or buffers"):
             return []
         sides = {one.kernel: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
         return [self._check(asked, one) for one in sides.values()]

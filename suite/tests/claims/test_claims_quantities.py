@@ -302,3 +302,24 @@ def test_the_ideal_is_the_share_that_is_kept_of_what_is_above_the_overhead(tmp_p
     asked = Quantity(Selector("ring", ("ring",)), CUBLAS, ALL, "over ideal", "sparsert_table1")
     found = Records(tmp_path, GPU).measure(asked, "hot", judging=False)
     assert (found.value, found.have) == (pytest.approx(2.0), 1)
+
+
+def test_what_kernels_times_say_alone(tmp_path):
+    """Quartiles 2 % apart in one layer of eight; a time that grows with the square root of M x K; searches of 90 s."""
+    rows = []
+    for at, name in enumerate(n for n in names("direct_conv_table6") if "_equal_" in n):
+        quartiles = {"q1_us": 9.9, "q3_us": 10.1} if at == 3 else {"q1_us": 10.0, "q3_us": 10.0}
+        rows.append(row(name, "direct_conv", 10.0, "paper_sbs4", "direct_conv_table6", **quartiles))
+    found = judged(tmp_path / "a", rows)["direct-deviation"]
+    assert (found.measured, found.verdict) == (pytest.approx(2 / 1.349, rel=1e-3), WEAKER)
+    products = [
+        row(p.name, "sparsert_paper", (p.m * p.k) ** 0.5, m=p.m, k=p.k, n=p.n)
+        for p in load("sparsert_table1", False)
+        if p.dtype == "f32"
+    ]
+    folder = write(tmp_path / "b" / GPU / "sparsert_table1", select(products))
+    tuned(folder, lambda one: ("all",))
+    judgements = {one.id: one for one in judge(tmp_path / "b", GPU)}
+    assert judgements["sparsert-time"].measured == pytest.approx(0.5)
+    assert judgements["sparsert-time"].verdict == CONTRADICTED
+    assert judgements["sparsert-tuning-time"].verdict == REPRODUCED  # of invented searches of a second
