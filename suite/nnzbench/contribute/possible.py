@@ -9,7 +9,7 @@ from nnzbench.contribute.published import Matrix, matrix
 from nnzbench.matrices import index
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible
 from nnzbench.plans.plan import one_line
-from nnzbench.problems.problem import Op, Problem, parse
+from nnzbench.problems.problem import NETWORKS, Op, Problem, parse
 from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import Record
 
@@ -53,7 +53,7 @@ def _flops(row: Record) -> float | None:
     """Useful operations as `records.md` defines them; None for a network or a step of one."""
     if row.op == "sparse_softmax":
         return 4.0 * row.nnz
-    network = any(word in row.shape for word in ("attention", "bias_relu", "mobilenet", "transformer"))
+    network = any(word in row.shape for word in ("attention", "bias_relu", *NETWORKS))
     if network or row.op == "gemm":
         return None
     return 2.0 * row.nnz * (row.k if row.op == "sddmm" else row.n)

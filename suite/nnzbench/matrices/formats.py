@@ -71,6 +71,8 @@ class CSR:
     def to_dense(self) -> NDArray[Any]:
         """The m x k array."""
         values = np.ascontiguousarray(self.values)
+        if self.nnz == self.m * self.k:
+            return values.reshape(self.m, self.k).copy()
         bits = values.view(f"u{values.itemsize}")  # SciPy knows no half precision, and loses -0.0 where it adds it to 0
         packed = sparse.csr_array((bits, self.indices, self.offsets), shape=(self.m, self.k))
         dense: NDArray[Any] = packed.toarray().view(values.dtype)

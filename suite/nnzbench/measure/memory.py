@@ -13,10 +13,10 @@ import gc
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.plans.plan import Candidate
-from nnzbench.problems.problem import NETWORKS, Problem
+from nnzbench.problems.problem import Problem
 from nnzbench.records.memory import Use
 
-OPS = frozenset({"attention"}) | NETWORKS
+OPS = frozenset({"attention", "transformer", "mobilenet"})
 """What is computed by the candidates that are measured."""
 TRIES = 3
 """A candidate is measured so often until as much is in use after as before."""

@@ -15,6 +15,7 @@ import numpy as np
 from nnzbench.kernels.registry import about
 from nnzbench.measure.peaks import Peaks
 from nnzbench.problems import networks
+from nnzbench.problems.decoder import Case
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
@@ -50,6 +51,10 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
     dense = element * sum(array.size for array in operands.dense.values())
     if problem.op == "gemm":
         return dense_work(problem, operands)
+    if problem.op == "decoder":
+        return Work(
+            *Case.of(problem).work(matrix.nnz, structure + element * matrix.nnz if operand is None else operand)
+        )
     if problem.op in NETWORKS:
         output = element * networks.outputs(problem)
         return Work(networks.flops(problem, operands.sparse, dense=False), float(structure + dense + output))
@@ -73,6 +78,9 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
     """
     element = ITEM_BYTES[problem.dtype]
     dense = sum(array.size for array in operands.dense.values())
+    if problem.op == "decoder":
+        case = Case.of(problem)
+        return Work(*case.work(case.net.weights, element * case.net.weights))
     if problem.op in NETWORKS:
         output = element * networks.outputs(problem)
         return Work(networks.flops(problem, operands.sparse, dense=True), float(element * dense + output))

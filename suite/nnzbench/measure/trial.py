@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from nnzbench import paths
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.build.pool import compiled_ahead
 from nnzbench.devices import Device, DeviceLost, Timer
+from nnzbench.devices.copies import each, over_copies
 from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.registry import AnyKernel, candidates
 from nnzbench.measure.first import first_choices
@@ -23,7 +23,6 @@ from nnzbench.measure.outside import Cheat, Guard, Outside
 from nnzbench.measure.phases import Phase, Phases, Work
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
-from nnzbench.problems.buffers import weights_of
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
@@ -35,8 +34,6 @@ from nnzbench.records.record import Status
 
 T = TypeVar("T")
 
-MOST_COPIES = 1000
-"""Of a candidate's weights under the policy `stream`: smaller ones than 4x L2 over this are in L2 in part."""
 LAUNCHES_NEEDED = 60
 """About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
 
@@ -278,25 +275,6 @@ class _Trial:
         return found, refused
 
 
-def over_copies(
-    candidate: Candidate, prepared: Prepared, operands: Operands | None, timer: Timer
-) -> list[Callable[[], None]]:
-    """The candidate over its weights and over copies of them, together more than L2 keeps until the next round.
-
-    `operands` tell the weights of a plan from what is dense. Raises `Unsupported` where nothing can be copied.
-    """
-    plan = candidate.plan
-    if prepared.copied is None or (plan is not None and operands is None):
-        raise Unsupported("it can't run over copies of its weights")
-    names = weights_of(plan, operands) if plan is not None and operands is not None else tuple(prepared.arrays)
-    held = [prepared.arrays[name] for name in names]
-    size = sum(math.prod(one.shape) * one.dtype.itemsize for one in held)
-    if plan is not None and plan.language == "ptx" and prepared.resources is not None:
-        size += prepared.resources.code_bytes
-    count = min(MOST_COPIES, max(2, math.ceil(timer.flush_bytes / max(1, size))))
-    return [prepared.run, *(prepared.copied(names) for _ in range(count - 1))]
-
-
 def check_copies(
     candidate: Candidate,
     runs: Sequence[Callable[[], None]],
@@ -314,12 +292,6 @@ def check_copies(
             error = relative_error(found, truth())
             if not passes(error, tolerance):
                 raise Cheat(f"over a copy of the weights: {why(found, truth(), error, tolerance)}", error)
-
-
-def each(runs: Sequence[Callable[[], None]]) -> None:
-    """Enqueues one after another."""
-    for run in runs:
-        run()
 
 
 def fresh_result(prepared: Prepared) -> Array:

@@ -120,6 +120,16 @@ class Held(Protocol):
         """Copies `array`, of the same shape and type, to the device."""
 
 
+@dataclass(frozen=True)
+class Ends:
+    """The dense operand and the result of a library's product in device memory, each row-major or the other way."""
+
+    b: Held
+    c: Held
+    b_turned: bool
+    c_turned: bool
+
+
 @dataclass
 class Prepared:
     """A compiled and uploaded candidate. Only `run` is ever timed."""
@@ -141,6 +151,10 @@ class Prepared:
     """False where a library call can't be captured into a CUDA graph; hot timing then uses a stream loop."""
     arrays: Mapping[str, Held] = field(default_factory=dict)
     """Of a plan, its buffers by name; of a library, what holds the weights, where it can run over copies of that."""
+    rotates: bool = False
+    """Whether one run goes through more weights than L2 holds, as a whole network's does."""
+    ends: Ends | None = None
+    """Of a library's product; a plan has them among `arrays`."""
     copied: Callable[[Collection[str]], Callable[[], None]] | None = None
     """Copies the named arrays on the device and gives a `run` over the copies; all others, the output too, are shared.
 
@@ -158,6 +172,8 @@ class Candidate:
     """What `prepare` compiles, so that many can be compiled at once; None for a library."""
     truth: Callable[[], Any] | None = None
     """Gives the `Reference` of a candidate whose operands are not the problem's; None for the problem's own."""
+    operands: Any = None
+    """Those `Operands`, of a candidate with a plan."""
     tolerance: str = ""
     """Class of `check.TOLERANCE` where it is not that of `math`."""
     ready: Callable[[], None] | None = None

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices import generate, standin
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.problems import decoder
 from nnzbench.problems.problem import ConvShape, Problem
 
 Array = NDArray[np.float32]
@@ -130,9 +132,11 @@ def blocks_of(net: MobileNet, weights: CSR) -> Iterator[CSR]:
         row, column = row + m, column + k
 
 
-def dense_operands(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
+def dense_operands(problem: Problem, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     """Everything dense of a network: inputs, weights and biases, by the names that its kernels use."""
-    return _transformer(problem, rng) if problem.op == "transformer" else _mobilenet(problem, rng)
+    if problem.op == "decoder":
+        return decoder.dense_operands(problem, rng)
+    return dict(_transformer(problem, rng) if problem.op == "transformer" else _mobilenet(problem, rng))
 
 
 def _transformer(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:

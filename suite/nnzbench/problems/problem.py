@@ -13,15 +13,15 @@ from typing import Literal
 
 Op = Literal[
     "spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm", "attention", "pointwise", "depthwise",
-    "transformer", "mobilenet"
+    "transformer", "mobilenet", "decoder",
 ]  # fmt: skip
 """What is computed. Three are steps of a network that only their own kernels compute:
 
 `attention`: softmax(Q K^T) V with scores at the sparse operand's positions alone; `pointwise`: a 1x1 convolution with
 bias and ReLU, max(A B + bias, 0); `depthwise`: a convolution of each channel with its own filter, bias and ReLU.
-`transformer` and `mobilenet` are whole networks (`problems.networks`).
+`transformer` and `mobilenet` are whole networks (`problems.networks`), and so is `decoder` (`problems.decoder`).
 """
-NETWORKS = frozenset({"transformer", "mobilenet"})
+NETWORKS = frozenset({"transformer", "mobilenet", "decoder"})
 DType = Literal["f32", "f16", "bf16", "i8", "f8"]
 """Of the operands. Results have the same type, but sums of `i8` stay 32-bit integers, and of `f8` (e4m3) are fp16."""
 ITEM_BYTES: dict[DType, int] = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "f8": 1}
@@ -112,6 +112,7 @@ class Problem:
         if self.op == "pointwise":
             return "spmm" if self.sparsity else "gemm"
         named = {"attention": "spmm", "depthwise": "conv2d", "transformer": "spmm", "mobilenet": "conv2d"}
+        named["decoder"] = "spmm"
         return named.get(self.op, self.op)
 
 

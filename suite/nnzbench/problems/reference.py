@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
+from nnzbench.problems import decoder
 from nnzbench.problems.image_sample import ImageSample, sample_images
 from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
 from nnzbench.problems.operands import Array, Operands
@@ -47,6 +48,9 @@ def reference(problem: Problem, operands: Operands) -> Reference:
         return _transformer(operands)
     if problem.op == "mobilenet":
         return _mobilenet(problem, operands)
+    if problem.op == "decoder":
+        head, last = decoder.forward(problem, operands.sparse, operands.dense, _left)
+        return Reference(head @ last, np.abs(head) @ np.abs(last))
     if problem.op == "attention":
         return attention(operands)
     if problem.op == "depthwise":
@@ -57,6 +61,8 @@ def reference(problem: Problem, operands: Operands) -> Reference:
         return _softmax(operands.sparse)
     if problem.conv is not None:
         return _convolution(problem, operands)
+    if problem.op != "pointwise" and operands.sparse.nnz == operands.sparse.m * operands.sparse.k:
+        return dense_reference(operands.sparse.to_dense(), operands.dense["b"])
     b = _float64(operands.dense["b"])
     a = _left(operands.sparse, b.shape[1])
     product = Reference(a @ b, _magnitudes(a) @ _magnitudes(b))

@@ -42,7 +42,7 @@ from nnzbench.kernels.vendor.support import (
     require_math,
 )
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference
@@ -154,7 +154,8 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     def over(weights: Sequence[DeviceArray]) -> Callable[[], None]:
         return product(handle, case.math, (m, k, n), weights[0], dense, output.array, **turns)
 
-    return finish(device, over([a]), output, [], preparing, [a], over)
+    ends = Ends(dense, output.array, case.b_turned, case.c_turned)
+    return finish(device, over([a]), output, [], preparing, [a], over, ends)
 
 
 def product(

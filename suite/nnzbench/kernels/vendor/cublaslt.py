@@ -30,7 +30,7 @@ from nnzbench.kernels.vendor.support import (
     require_math,
 )
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -152,7 +152,8 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
 
         return run
 
-    return finish(device, over([weights]), output, [product], preparing, [weights], over)
+    ends = Ends(dense, output.array, case.b_turned, case.c_turned)
+    return finish(device, over([weights]), output, [product], preparing, [weights], over, ends)
 
 
 class CublasLt:

@@ -38,7 +38,7 @@ from nnzbench.kernels.vendor.support import (
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -233,7 +233,8 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         return run
 
     freed = Freed(compressed, workspace)
-    return finish(device, over([compressed]), output, [product, freed], preparing, [compressed], over)
+    ends = Ends(dense, output.array, case.column_major, False)
+    return finish(device, over([compressed]), output, [product, freed], preparing, [compressed], over, ends)
 
 
 class CusparseLt:

@@ -19,7 +19,7 @@ from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import ARCHITECTURES, architecture
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import to_e4m3
 from nnzbench.problems.reference import Reference, dense_reference
 
@@ -326,6 +326,7 @@ def finish(
     preparing: Preparing,
     weights: Sequence[DeviceArray] = (),
     over: Callable[[Sequence[DeviceArray]], Callable[[], None]] | None = None,
+    ends: Ends | None = None,
 ) -> Prepared:
     """A `Prepared` of a library call: run once (libraries load modules at first use) and tried in a graph.
 
@@ -356,7 +357,7 @@ def finish(
         raise
     return Prepared(
         run, output.read, output.poison, close, prepare_ms=prepare_ms, capturable=capturable, arrays=arrays,
-        copied=functools.partial(_copied, arrays, over) if over else None,
+        ends=ends, copied=functools.partial(_copied, arrays, over) if over else None,
     )  # fmt: skip
 
 

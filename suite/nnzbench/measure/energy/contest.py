@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from nnzbench.devices import Device, DeviceLost, Timer
+from nnzbench.devices.copies import each, over_copies
 from nnzbench.measure.energy.window import REPLAY_US, Bench, Load, Meter, Reading, window
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import repeat
-from nnzbench.measure.trial import check_copies, each, failure, fresh_result, over_copies, planned_candidates
+from nnzbench.measure.trial import check_copies, failure, fresh_result, planned_candidates
 from nnzbench.plans.plan import Candidate, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.operands import Maker, Operands

@@ -1,0 +1,189 @@
+"""Decoder blocks of language models in one graph: what pruning gains in tokens a second, and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import kernel
+from nnzbench.facts.table import Comparison
+from nnzbench.problems.decoder import FEATURES, HEAD, MODELS, Decoder
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTable
+from nnzbench.report.pages.view import View
+
+EXPERIMENT = Experiment(
+    "decoder_block",
+    "Decoder blocks of language models in one graph",
+    "nnzbench's own",
+    "no published table; MACKO's, Flash-LLM's and SpInfer's whole models are of other GPUs",
+    dtypes_of("block_parts", "dense_block", "sparse_block", "fp8_block", "two_four_block", "block_steps"),
+    policies=("stream",),
+)
+DENSE, FP8 = kernel("dense_block", "f16"), kernel("fp8_block", "f8")
+SPARSE = kernel("sparse_block", "f16")
+TWO_FOUR, TWO_FOUR_F8 = kernel("two_four_block", "f16"), kernel("two_four_block", "f8")
+NETWORKS = {"dense_block": "dense", "fp8_block": "dense", "two_four_block": "2:4", "sparse_block": "sparse"}
+_CASE = r"([\w.]+?_kv\d+_\d+x\d+x\d+)"
+_PART = r"(?P<math>f16|f8)_(?P<family>\w+?)_(?P<product>qkv|o|up|down|head)_(?P<by>.+)_b(?P<bytes>\d+)"
+APART = 0.05
+"""Share of the whole from which on the page tells that it is not the sum of its parts."""
+
+
+def against_dense(level: float, n: int, source: str = "uniform", like: str = "*_kv2048") -> Group:
+    """Networks with so many zeros beside those without, at n tokens."""
+    words = f"whole blocks at {level:g} % zeros{', 2:4' if source == 'nm' else ''}, {like.rpartition('_kv')[2]} cached"
+    return Group(words=words, columns=n, like=like, cases=rf"{_CASE}_{level:g}_{source}", baseline_cases=rf"{_CASE}_0_")
+
+
+LEVELS = (50, 60, 70, 80, 90)
+COLUMNS = (1, 8, 16, 32, 64)
+UNIFORM = tuple(against_dense(level, n) for n in COLUMNS for level in LEVELS)
+HALVED = tuple(against_dense(50, n, "nm") for n in COLUMNS)
+WHOLE = tuple(against_dense(0, n) for n in COLUMNS)
+
+
+class Parts(NamedTuple):
+    """One network's products alone, each once, and what is beside them in all blocks."""
+
+    products_us: float
+    head_us: float
+    steps_us: float
+    bytes: int
+    """Of a block's weights as the products hold them."""
+    kernels: str
+
+
+def _parts(view: View) -> dict[tuple[str, str, str], Parts]:
+    """By problem, kernel of the network and arithmetic, where all of them are recorded."""
+    timed = view.frame[view.frame["median_us"].notna()]
+    steps = _by_problem(timed[timed["kernel"] == "block_steps"])
+    rows = timed[timed["kernel"] == "block_parts"]
+    rows = rows[["problem", "median_us"]].join(rows["variant"].str.extract(_PART)).dropna()
+    heads = _by_problem(rows[rows["family"] == HEAD])
+    found = {}
+    for (problem, family, math), own in rows.groupby(["problem", "family", "math"]):
+        if len(own) == 4 and problem in heads and problem in steps:
+            size, by = own["bytes"].astype(float).sum(), own["by"].str.split(".").str[0]
+            parts = (float(own["median_us"].sum()), heads[problem], steps[problem])
+            found[str(problem), str(family), str(math)] = Parts(*parts, int(size), ", ".join(own["product"] + " " + by))
+    return found
+
+
+def _by_problem(rows: pd.DataFrame) -> dict[str, float]:
+    return {str(row.problem): float(row.median_us) for row in each(rows)}
+
+
+class _Row(NamedTuple):
+    model: str
+    net: Decoder
+    cached: int
+    row: pd.Series
+    parts: Parts | None
+
+
+def _networks(view: View) -> Iterator[_Row]:
+    """Every network that was timed, in the table's order."""
+    parts = _parts(view)
+    cells = view.cells((DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE))
+    for row in each(cells):
+        model, _, cached = str(row.label).rpartition("_kv")
+        if model in MODELS:
+            yield _Row(model, MODELS[model], int(cached), row, parts.get((row.problem, row.kernel, row.math)))
+
+
+def model_us(net: Decoder, whole_us: float, head_us: float) -> float:
+    """Of a token of the whole model: what was timed has `blocks` of its `layers` blocks, and the vocabulary once."""
+    return (whole_us - head_us) * net.layers / net.blocks + head_us
+
+
+def _tokens(view: View) -> pd.DataFrame | None:
+    """What a whole model would do: tokens a second, weights held, and memory left for cached tokens."""
+    memory = view.results.environment.get("gpu", {}).get("memory_bytes")
+    lines = []
+    for one in _networks(view):
+        if one.parts is None:
+            continue
+        net, row = one.net, one.row
+        us = model_us(net, row.median_us, one.parts.head_us)
+        held = net.layers * one.parts.bytes + 4 * net.vocabulary * net.hidden
+        token = 4 * net.layers * net.key_heads * FEATURES
+        left = f"{(memory - held) / token / 1e6:.2f} M" if memory and memory > held else "none" if memory else ""
+        lines.append(
+            [one.model, one.cached, f"{row.level:g} %", row.n, row.subject, f"{1e6 * row.n / us:,.0f}",
+             f"{held / 1e9:.2f}", left, one.parts.kernels]
+        )  # fmt: skip
+    names = [
+        "model",
+        "cached",
+        "zeros",
+        "tokens at once",
+        "",
+        "tokens/s",
+        "GB of weights",
+        "tokens that fit",
+        "products",
+    ]
+    return pd.DataFrame(lines, columns=names) if lines else None
+
+
+def _sums(view: View) -> pd.DataFrame | None:
+    """Whole graphs beside the sums of what they are made of, µs."""
+    lines = []
+    for one in _networks(view):
+        if one.parts is None:
+            continue
+        whole, blocks = one.row.median_us, one.net.blocks
+        products = blocks * one.parts.products_us + one.parts.head_us
+        apart = whole - products - one.parts.steps_us
+        mark = "*" if abs(apart) > APART * whole else ""
+        lines.append(
+            [one.model, one.cached, f"{one.row.level:g} %", one.row.n, one.row.subject, blocks, f"{whole:.1f}",
+             f"{products:.1f}", f"{one.parts.steps_us:.1f}", f"{apart:+.1f}{mark}"]
+        )  # fmt: skip
+    names = ["model", "cached", "zeros", "tokens at once", "", "blocks", "whole", "products alone", "all else", "apart"]
+    return pd.DataFrame(lines, columns=names) if lines else None
+
+
+def page() -> Page:
+    """Its page."""
+    firsts = tuple(against_dense(level, n) for n in (1, 16) for level in (50, 70, 90))
+    return Page(
+        question="How many more tokens a second does a pruned language model give, and how much memory does it save?",
+        intro="Blocks of public models, one new token for each of 1 to 64 sequences with some tokens cached: norm, "
+        "queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; then the last "
+        "norm and the product with the vocabulary, which stays dense fp16. Four blocks (of the 70B model two) with "
+        "weights at addresses of their own, together at least four times L2, are captured in one graph. **The weights "
+        "are synthetic**: normal values, zeros anywhere or 2:4, the same in every block. Steps between products are the "
+        "same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
+        "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
+        "cuBLAS, cuBLASLt or cuSPARSELt, and of the first two candidates of `tensor_spmm` and `delta_spmv`.",
+        answers=(
+            Answer(firsts[2], SPARSE, DENSE),
+            Answer(firsts[1], SPARSE, DENSE),
+            Answer(firsts[5], SPARSE, DENSE),
+        ),
+        comparison=Comparison((SPARSE,), (DENSE, FP8), firsts),
+        figures=(
+            Lines("times", "µs of the whole graph by the zeros, 2,048 tokens cached", (SPARSE, TWO_FOUR, DENSE, FP8),
+                  value="time", panels="n", group=Group(like="llama3_8b_kv2048")),
+        ),
+        tables=(
+            Made("Whole models: a token of each sequence takes all blocks and the vocabulary once", _tokens,
+                 "scales what was timed to the model's number of blocks, and adds up bytes", collapsed=False),
+            Made(f"Whole graphs and the sum of their parts, µs (* more than {APART:.0%} apart)", _sums,
+                 "adds times of several rows", collapsed=False),
+            RatioTable("Sparse over dense fp16 and FP8", Comparison((SPARSE,), (DENSE, FP8), UNIFORM), collapsed=False),
+            RatioTable("2:4 over dense", Comparison((TWO_FOUR, TWO_FOUR_F8), (DENSE, FP8), HALVED)),
+            RatioTable("FP8 over fp16, dense", Comparison((FP8,), (DENSE,), WHOLE)),
+            Pivot("µs of every graph", (DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE), rows=("label", "level", "subject"),
+                  columns="n"),
+        ),
+        attributes=r"(?P<network>.+)_kv(?P<cached>\d+)",
+        baseline=DENSE,
+        arithmetic="fp16 with sums in fp32, but for FP8 rows",
+    )  # fmt: skip

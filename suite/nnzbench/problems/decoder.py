@@ -1,0 +1,199 @@
+"""A decoder of a language model as a problem (`decoder`): one new token for each of n sequences, some tokens cached.
+
+Its label, `<model>_kv<cached tokens>`, says which. Its sparse operand has the weights of one block, (weights / hidden)
+rows of `hidden`: the products' matrices one after another, each flat in its own order of rows. All blocks of a problem
+have these weights, at addresses of their own: for a GPU's caches they are different ones. Then come the last norm and
+the product with the vocabulary, which stays dense.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.formats import CSR, MatrixError
+
+if TYPE_CHECKING:
+    from nnzbench.problems.problem import Problem
+
+FEATURES = 128
+"""Of a head."""
+LOGITS = 31
+"""Every so many of the logits is checked: float64 results of all would take longer than everything else."""
+POOL = (1 << 22) + 11
+"""Random numbers that the vocabulary's matrix repeats, as it takes a gigabyte."""
+HEAD = "head"
+"""The product with the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Sizes of a model, and how many of its blocks a problem has."""
+
+    hidden: int
+    inside: int
+    heads: int
+    key_heads: int
+    vocabulary: int
+    layers: int
+    theta: float
+    """Base of the angles of positions."""
+    blocks: int = 4
+    """Whose weights together exceed four times the L2 cache of an H200 at 90 % zeros."""
+
+    @property
+    def products(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of the block's matrices: queries, keys and values; output; gate and up; down."""
+        return {
+            "qkv": ((self.heads + 2 * self.key_heads) * FEATURES, self.hidden),
+            "o": (self.hidden, self.heads * FEATURES),
+            "up": (2 * self.inside, self.hidden),
+            "down": (self.hidden, self.inside),
+        }
+
+    @property
+    def weights(self) -> int:
+        """Of a block."""
+        return sum(m * k for m, k in self.products.values())
+
+
+MODELS = {
+    "llama3_8b": Decoder(4096, 14336, 32, 8, 128256, 32, 5e5),
+    "llama2_7b": Decoder(4096, 11008, 32, 32, 32000, 32, 1e4),
+    "qwen2.5_7b": Decoder(3584, 18944, 28, 4, 152064, 28, 1e6),
+    "llama3_70b": Decoder(8192, 28672, 64, 8, 128256, 80, 5e5, blocks=2),
+    "tiny": Decoder(256, 384, 2, 1, 512, 2, 1e4, blocks=2),
+}
+"""Sizes as the models' own configurations have them; Qwen's biases of queries, keys and values are left out."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem."""
+
+    net: Decoder
+    cached: int
+    """Tokens before the new one, of each sequence."""
+    n: int
+
+    @property
+    def tokens(self) -> int:
+        """That a query sees: the cached ones and its own."""
+        return self.cached + 1
+
+    @staticmethod
+    def of(problem: Problem) -> Case:
+        """Raises `MatrixError` for another label, or sizes that are not the model's."""
+        model, _, cached = problem.label.rpartition("_kv")
+        if model not in MODELS or not cached.isdecimal():
+            raise MatrixError(f"'{problem.label}' is not <model>_kv<tokens>, with one of {', '.join(MODELS)}.")
+        net = MODELS[model]
+        if (problem.m, problem.k) != (net.weights // net.hidden, net.hidden):
+            raise MatrixError(f"a block of {model} has {net.weights // net.hidden} x {net.hidden} weights.")
+        return Case(net, int(cached), problem.n)
+
+    def work(self, weights: float, weight_bytes: float) -> tuple[float, float]:
+        """Operations, and bytes read, where so many weights of a block are multiplied and take so many bytes."""
+        net = self.net
+        head, cache = net.vocabulary * net.hidden, 2 * net.key_heads * FEATURES * self.tokens * self.n
+        attention = 4.0 * net.heads * FEATURES * self.tokens * self.n
+        flops = net.blocks * (2.0 * weights * self.n + attention) + 2.0 * head * self.n
+        return flops, float(net.blocks * (weight_bytes + 2 * cache) + 2 * head)
+
+
+def matrices(net: Decoder, weights: CSR) -> dict[str, CSR]:
+    """The products' matrices out of a block's."""
+    return dict(_matrices(net, weights))
+
+
+def _matrices(net: Decoder, weights: CSR) -> Iterator[tuple[str, CSR]]:
+    row = 0
+    for name, (m, k) in net.products.items():
+        rows = m * k // net.hidden
+        first, last = int(weights.offsets[row]), int(weights.offsets[row + rows])
+        indices, values = weights.indices[first:last], weights.values[first:last]
+        offsets = weights.offsets[row : row + rows + 1] - weights.offsets[row]
+        if k != net.hidden:
+            flat = np.repeat(np.arange(rows, dtype=np.int64) * net.hidden, np.diff(offsets)) + indices
+            offsets = np.searchsorted(flat, np.arange(m + 1, dtype=np.int64) * k)
+            indices = (flat % k).astype(np.int32)
+        yield name, CSR(m, k, offsets.astype(np.int32), indices, values)
+        row += rows
+
+
+def scales(weights: Mapping[str, CSR]) -> dict[str, float]:
+    """What brings each product's results to the size of its operand: 1 over the root of the nonzeros of a row."""
+    return {name: float(np.sqrt(one.m / max(1, one.nnz))) for name, one in weights.items()}
+
+
+def angles(net: Decoder, position: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Cosine and sine of a position for each pair of features (64)."""
+    angle = position * net.theta ** (-np.arange(FEATURES // 2) / (FEATURES // 2))
+    return np.cos(angle), np.sin(angle)
+
+
+def dense_operands(problem: Problem, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """`x` (n, hidden); `cache` (keys and values, key heads, cached tokens, 128), of which each sequence and block has a
+    copy; `gains` (3, hidden) of the norms before attention, before the gate, and last; `head` (vocabulary, hidden).
+    """
+    case = Case.of(problem)
+    net = case.net
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    return {
+        "x": normal(case.n, net.hidden),
+        "cache": normal(2, net.key_heads, case.cached, FEATURES),
+        "gains": 1 + normal(3, net.hidden) / np.float32(10),
+        "head": _head(net.vocabulary, net.hidden, problem.seed),
+    }
+
+
+@functools.lru_cache(maxsize=1)
+def _head(rows: int, columns: int, seed: int) -> NDArray[Any]:
+    """fp16: one for all problems of a model, as it takes seconds to make."""
+    pool = np.random.default_rng([seed, 0xD]).standard_normal(min(POOL, rows * columns), dtype=np.float32)
+    return np.resize(pool.astype(np.float16), (rows, columns))
+
+
+def forward(problem: Problem, weights: CSR, dense: Mapping[str, Any], multiply: Any) -> tuple[Any, Any]:
+    """In float64: the vocabulary's rows that are checked, and what they are multiplied by, (hidden, n).
+
+    `multiply` is called with a product's matrix and its operand (k, n).
+    """
+    case = Case.of(problem)
+    net, parts = case.net, matrices(case.net, weights)
+    scale, n = scales(parts), case.n
+    x, gains = dense["x"].astype(np.float64).T.copy(), dense["gains"].astype(np.float64)
+    cache = dense["cache"].astype(np.float64)
+    cosine, sine = (one[:, None] for one in angles(net, case.cached))
+    left = {name: multiply(one, n) for name, one in parts.items()}
+
+    def norm(gain: Any) -> Any:
+        return x / np.sqrt(np.mean(x * x, axis=0) + 1e-5) * gain[:, None]
+
+    def turned(heads: Any) -> Any:
+        low, high = heads[:, : FEATURES // 2], heads[:, FEATURES // 2 :]
+        return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=1)
+
+    for _ in range(net.blocks):
+        heads = ((left["qkv"] @ norm(gains[0])) * scale["qkv"]).reshape(-1, FEATURES, n)
+        queries = turned(heads[: net.heads]).reshape(net.key_heads, -1, FEATURES, n) / np.sqrt(FEATURES)
+        keys, values = turned(heads[net.heads : net.heads + net.key_heads]), heads[net.heads + net.key_heads :]
+        scores = np.einsum("hgdn,htd->hgtn", queries, cache[0], optimize=True)
+        own = np.einsum("hgdn,hdn->hgn", queries, keys)[:, :, None]
+        scores = np.concatenate([scores, own], axis=2)
+        shares = np.exp(scores - scores.max(axis=2, keepdims=True))
+        shares /= shares.sum(axis=2, keepdims=True)
+        seen = np.einsum("hgtn,htd->hgdn", shares[:, :, :-1], cache[1], optimize=True)
+        seen += shares[:, :, -1:] * values[:, None]
+        x += (left["o"] @ seen.reshape(-1, n)) * scale["o"]
+        gate, up = np.split((left["up"] @ norm(gains[1])) * scale["up"], 2)
+        x += (left["down"] @ (gate / (1 + np.exp(-gate)) * up)) * scale["down"]
+    return dense["head"][::LOGITS].astype(np.float64), norm(gains[2])
