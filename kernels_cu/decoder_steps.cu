@@ -1,7 +1,7 @@
 // What a decoder block of a language model does beside its products, one new token for each of N sequences.
 //
 //   add_norm      x = base + scale * y, where base is `input` in the first step and x later, and y is left out in the
-//                 first; then out = x / sqrt(mean(x^2) + 1e-5) * gain. A block of 256 per token
+//                 first; then out = x / sqrt(mean(x^2) + 1e-5) * gain. A block of 1024 per token
 //   rope_cache    queries and keys turned by the position's angle, queries times 1/sqrt(128); keys and values go to the
 //                 cache's last place. A block of 64 per head (queries', keys', values') and token; thread t has the
 //                 features t and t + 64
@@ -31,6 +31,7 @@ constexpr int kGroup = GROUP;
 constexpr int kFeatures = 128;
 constexpr int kPart = kFeatures + 2;
 constexpr int kWarps = 4;
+constexpr int kNormThreads = 1024;
 constexpr int kTokens = 4;  // that a warp loads at a time
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLowest = -1e30f;
@@ -64,15 +65,15 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(kNormThreads)
     add_norm(int hidden, int first, int bytes, float scale, int y_row, int y_column, int out_row, int out_column,
              const float* __restrict__ input, const Half* __restrict__ y, const float* __restrict__ gain, float* x,
              void* out) {
-    __shared__ float sums[8];
+    __shared__ float sums[kNormThreads / 32];
     const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
     float* const row = x + static_cast<long long>(token) * hidden;
     float squares = 0.0f;
-    for (int i = thread; i < hidden; i += 256) {
+    for (int i = thread; i < hidden; i += kNormThreads) {
         float value;
         if (first != 0) {
             value = input[static_cast<long long>(token) * hidden + i];
@@ -88,9 +89,9 @@ extern "C" __global__ void __launch_bounds__(256)
     __syncthreads();
     float total = 0.0f;
 #pragma unroll
-    for (int w = 0; w < 8; ++w) total += sums[w];
+    for (int w = 0; w < kNormThreads / 32; ++w) total += sums[w];
     const float by = 1.0f / sqrtf(total / static_cast<float>(hidden) + 1e-5f);
-    for (int i = thread; i < hidden; i += 256) {
+    for (int i = thread; i < hidden; i += kNormThreads) {
         const long long at = static_cast<long long>(i) * out_row + static_cast<long long>(token) * out_column;
         store(out, at, row[i] * by * gain[i], bytes);
     }
@@ -136,7 +137,8 @@ __device__ __forceinline__ Four load4(const Half* from) {
 }
 
 extern "C" __global__ void __launch_bounds__(kWarps * 32)
-    attention(int tokens, int per_split, const Half* __restrict__ queries, const Half* __restrict__ cache, float* parts) {
+    attention(int tokens, int per_split, const Half* __restrict__ queries, const Half* __restrict__ cache,
+              float* parts) {
     __shared__ float sums[kWarps][kGroup][kFeatures];
     __shared__ float greatest[kWarps][kGroup], weights[kWarps][kGroup];
     const int split = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);

@@ -19,7 +19,7 @@ TOLERANCE = {
     "bf16": 1.6e-2,
     "i8": 0.0,
     "f8": 2e-3,
-    "f8_network": 1e-2,
+    "f8_network": 2e-2,
 }
 """Largest allowed error per arithmetic class, as a fraction of sum |a||b| of the element.
 

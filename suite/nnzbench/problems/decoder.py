@@ -43,8 +43,8 @@ class Decoder:
     layers: int
     theta: float
     """Base of the angles of positions."""
-    blocks: int = 4
-    """Whose weights together exceed four times the L2 cache of an H200 at 90 % zeros."""
+    blocks: int
+    """That a problem has: all layers, or where one GPU has no room for them, one GPU's share."""
 
     @property
     def products(self) -> dict[str, tuple[int, int]]:
@@ -63,11 +63,11 @@ class Decoder:
 
 
 MODELS = {
-    "llama3_8b": Decoder(4096, 14336, 32, 8, 128256, 32, 5e5),
-    "llama2_7b": Decoder(4096, 11008, 32, 32, 32000, 32, 1e4),
-    "qwen2.5_7b": Decoder(3584, 18944, 28, 4, 152064, 28, 1e6),
-    "llama3_70b": Decoder(8192, 28672, 64, 8, 128256, 80, 5e5, blocks=2),
-    "tiny": Decoder(256, 384, 2, 1, 512, 2, 1e4, blocks=2),
+    "llama3_8b": Decoder(4096, 14336, 32, 8, 128256, 32, 5e5, 32),
+    "llama2_7b": Decoder(4096, 11008, 32, 32, 32000, 32, 1e4, 32),
+    "qwen2.5_7b": Decoder(3584, 18944, 28, 4, 152064, 28, 1e6, 28),
+    "llama3_70b": Decoder(8192, 28672, 64, 8, 128256, 80, 5e5, 16),
+    "tiny": Decoder(256, 384, 2, 1, 512, 2, 1e4, 2),
 }
 """Sizes as the models' own configurations have them; Qwen's biases of queries, keys and values are left out."""
 
@@ -162,18 +162,15 @@ def _head(rows: int, columns: int, seed: int) -> NDArray[Any]:
     return np.resize(pool.astype(np.float16), (rows, columns))
 
 
-def forward(problem: Problem, weights: CSR, dense: Mapping[str, Any], multiply: Any) -> tuple[Any, Any]:
-    """In float64: the vocabulary's rows that are checked, and what they are multiplied by, (hidden, n).
-
-    `multiply` is called with a product's matrix and its operand (k, n).
-    """
+def forward(problem: Problem, weights: CSR, dense: Mapping[str, Any]) -> tuple[Any, Any]:
+    """In float64: the vocabulary's rows that are checked, and what they are multiplied by, (hidden, n)."""
     case = Case.of(problem)
     net, parts = case.net, matrices(case.net, weights)
     scale, n = scales(parts), case.n
     x, gains = dense["x"].astype(np.float64).T.copy(), dense["gains"].astype(np.float64)
     cache = dense["cache"].astype(np.float64)
     cosine, sine = (one[:, None] for one in angles(net, case.cached))
-    left = {name: multiply(one, n) for name, one in parts.items()}
+    left = {name: one.to_scipy().toarray() for name, one in parts.items()}  # dense: BLAS runs on all cores
 
     def norm(gain: Any) -> Any:
         return x / np.sqrt(np.mean(x * x, axis=0) + 1e-5) * gain[:, None]
@@ -184,15 +181,17 @@ def forward(problem: Problem, weights: CSR, dense: Mapping[str, Any], multiply: 
 
     for _ in range(net.blocks):
         heads = ((left["qkv"] @ norm(gains[0])) * scale["qkv"]).reshape(-1, FEATURES, n)
-        queries = turned(heads[: net.heads]).reshape(net.key_heads, -1, FEATURES, n) / np.sqrt(FEATURES)
         keys, values = turned(heads[net.heads : net.heads + net.key_heads]), heads[net.heads + net.key_heads :]
-        scores = np.einsum("hgdn,htd->hgtn", queries, cache[0], optimize=True)
-        own = np.einsum("hgdn,hdn->hgn", queries, keys)[:, :, None]
-        scores = np.concatenate([scores, own], axis=2)
-        shares = np.exp(scores - scores.max(axis=2, keepdims=True))
-        shares /= shares.sum(axis=2, keepdims=True)
-        seen = np.einsum("hgtn,htd->hgdn", shares[:, :, :-1], cache[1], optimize=True)
-        seen += shares[:, :, -1:] * values[:, None]
+        queries = turned(heads[: net.heads]).reshape(net.key_heads, -1, FEATURES, n) / np.sqrt(FEATURES)
+        own = (queries * keys[:, None]).sum(axis=2)[:, None]
+        flat = queries.transpose(0, 2, 1, 3).reshape(net.key_heads, FEATURES, -1)
+        scores = (cache[0] @ flat).reshape(net.key_heads, case.cached, queries.shape[1], n)
+        shares = np.concatenate([scores, own], axis=1)
+        shares = np.exp(shares - shares.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        before = shares[:, :-1].reshape(net.key_heads, case.cached, flat.shape[2])
+        seen = (cache[1].transpose(0, 2, 1) @ before).reshape(net.key_heads, FEATURES, -1, n).transpose(0, 2, 1, 3)
+        seen = seen + shares[:, -1][:, :, None] * values[:, None]
         x += (left["o"] @ seen.reshape(-1, n)) * scale["o"]
         gate, up = np.split((left["up"] @ norm(gains[1])) * scale["up"], 2)
         x += (left["down"] @ (gate / (1 + np.exp(-gate)) * up)) * scale["down"]

@@ -49,7 +49,7 @@ def reference(problem: Problem, operands: Operands) -> Reference:
     if problem.op == "mobilenet":
         return _mobilenet(problem, operands)
     if problem.op == "decoder":
-        head, last = decoder.forward(problem, operands.sparse, operands.dense, _left)
+        head, last = decoder.forward(problem, operands.sparse, operands.dense)
         return Reference(head @ last, np.abs(head) @ np.abs(last))
     if problem.op == "attention":
         return attention(operands)

@@ -37,7 +37,7 @@ SOURCE = "decoder_steps.cu"
 PAPER = "whole blocks: kernels of this suite and of libraries"
 TRIED = 2
 """Candidates of a kernel of ours that are tried for each matrix: packing one takes seconds."""
-SPLIT_TOKENS = 256
+SPLIT_TOKENS = 64
 """Cached tokens that a block of threads reads, at least."""
 _SHARED = SharedWork()
 
@@ -254,7 +254,7 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
         is_e4m3 = int(e4m3 and into != HEAD)
         sizes = (net.hidden, int(not after), is_e4m3, float(scale.get(after, 0.0)), *y, *out)
         names = ("input", f"{after}.c" if after else "queries", f"gain{gain}", "x", f"{into}.b")
-        made.append(Launch("add_norm", (n, 1, 1), (256, 1, 1), (*sizes, *names)))
+        made.append(Launch("add_norm", (n, 1, 1), (1024, 1, 1), (*sizes, *names)))
 
     after = ""
     for block in range(net.blocks):

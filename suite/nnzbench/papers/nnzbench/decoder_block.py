@@ -154,11 +154,11 @@ def page() -> Page:
     firsts = tuple(against_dense(level, n) for n in (1, 16) for level in (50, 70, 90))
     return Page(
         question="How many more tokens a second does a pruned language model give, and how much memory does it save?",
-        intro="Blocks of public models, one new token for each of 1 to 64 sequences with some tokens cached: norm, "
-        "queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; then the last "
-        "norm and the product with the vocabulary, which stays dense fp16. Four blocks (of the 70B model two) with "
-        "weights at addresses of their own, together at least four times L2, are captured in one graph. **The weights "
-        "are synthetic**: normal values, zeros anywhere or 2:4, the same in every block. Steps between products are the "
+        intro="Public models, one new token for each of 1 to 64 sequences with some tokens cached. A block is norm, "
+        "queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; after the last "
+        "one come a norm and the product with the vocabulary, which stays dense fp16. All blocks of a model (of the 70B "
+        "one sixteen of 80) are captured in one graph, each with weights at addresses of its own. **The weights are "
+        "synthetic**: normal values, zeros anywhere or 2:4, the same in every block. Steps between products are the "
         "same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
         "cuBLAS, cuBLASLt or cuSPARSELt, and of the first two candidates of `tensor_spmm` and `delta_spmv`.",
@@ -173,7 +173,7 @@ def page() -> Page:
                   value="time", panels="n", group=Group(like="llama3_8b_kv2048")),
         ),
         tables=(
-            Made("Whole models: a token of each sequence takes all blocks and the vocabulary once", _tokens,
+            Made("Whole models (of 70B the sixteen blocks are scaled to 80)", _tokens,
                  "scales what was timed to the model's number of blocks, and adds up bytes", collapsed=False),
             Made(f"Whole graphs and the sum of their parts, µs (* more than {APART:.0%} apart)", _sums,
                  "adds times of several rows", collapsed=False),
