@@ -155,11 +155,11 @@ def page() -> Page:
     return Page(
         question="How many more tokens a second does a pruned language model give, and how much memory does it save?",
         intro="Public models, one new token for each of 1 to 64 sequences with some tokens cached. A block is norm, "
-        "queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; after the last "
-        "one come a norm and the product with the vocabulary, which stays dense fp16. All blocks of a model (of the 70B "
-        "one sixteen of 80) are captured in one graph, each with weights at addresses of its own. **The weights are "
-        "synthetic**: normal values, zeros anywhere or 2:4, the same in every block. Steps between products are the "
-        "same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
+        "queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; after the "
+        "last come a norm and the product with the vocabulary, which stays dense fp16. All blocks of a model (of the "
+        "70B one sixteen of 80) are captured in one graph, each with weights at addresses of its own. **The weights "
+        "are synthetic**: normal values, zeros anywhere or 2:4, the same in every block. Steps between products are "
+        "the same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
         "cuBLAS, cuBLASLt or cuSPARSELt, and of the first two candidates of `tensor_spmm` and `delta_spmv`.",
         answers=(
