@@ -174,6 +174,8 @@ def _smallest(
     """
     if count <= 0:
         return np.empty(0, dtype=np.int64)
+    if count >= size:
+        return np.arange(size, dtype=np.int64)
     wanted = min(float(size), count + 8.0 * np.sqrt(count) + 16.0)
     bound = 1.0
     while expected(bound) < wanted and bound < 1e12:
