@@ -130,7 +130,8 @@ def packed_layer(
 ) -> tuple[Packing, dict[int, packed.Saved]]:
     """What is chosen for a matrix by at most so many tokens, and the operators to be made of it: `Archive.saved`.
 
-    A choice made before for the same pattern, tokens, GPU and driver is taken again. Raises as `best` does.
+    A choice made before for the same pattern, tokens, GPU and driver is taken again. Raises as `best` does, and
+    `OperatorError` where the budget is too short for any sparse kernel.
     """
     one, session = as_layer(matrix), _session(device)
     question = Question(widths_of("spmm", _tuple(tokens)), budget_s=float(budget), crossover=False)
@@ -139,7 +140,10 @@ def packed_layer(
         with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
             folder = Path(scratch) / EXPERIMENT
             with Results(folder, True, False, session.environment, lambda note: None) as results:
-                packer.add(one, question, measured.answer(one, question, session, results, Quiet()))
+                answered = measured.answer(one, question, session, results, Quiet())
+                if session.device.timer and not any(width.sparse(answered.dtype) for width in answered.widths):
+                    raise OperatorError(f"no sparse kernel was timed within {budget:g} s: give more by budget")
+                packer.add(one, question, answered)
     (name,) = packer.layers
     return packer.layers[name], packer.archive().saved(name)
 

@@ -108,7 +108,7 @@ class Packer:
     def add(self, layer: Layer, question: Question, answer: Answer) -> None:
         """Packs the layer by its answer. Raises `OperatorError` where no kernel can be tried and dense is not timed."""
         found, weights = pack(layer, answer, self.made)
-        if self.keeps:
+        if self.keeps and all(width.sparse(answer.dtype) for width in answer.widths):  # else the time was too short
             choices.keep(self._key(layer, question)[0], found)
         self._take(layer, found, weights)
 

@@ -190,6 +190,9 @@ def test_an_interrupted_packing_goes_on_with_what_was_chosen(fresh_choices):
     assert not again.recall(layer, Question((8, 16)))
     assert not replace(again, driver="2").recall(layer, question)
     assert not replace(again, keeps=False).recall(layer, question)
+    short = Width(16, (Entry("cublas", "f16", hot_us=9.0), Entry("tensor_spmm", "f16", reason="the time was over")))
+    again.add(layer, Question((16,)), answer(short))  # dense for now, and asked again the next time
+    assert not again.recall(layer, Question((16,)))
 
 
 @pytest.mark.parametrize(
