@@ -82,7 +82,7 @@ def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = T
     crossover = crossing(curve) if layer.matrix.sparsity >= FEW_ZEROS else None
     return Answer(
         layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
-        crossover, layer.note, curve,
+        crossover, " ".join(filter(None, (layer.note, recorded.told.note if recorded.told else ""))), curve,
     )  # fmt: skip
 
 
@@ -141,7 +141,12 @@ class _Asked:
         halved = replace(sizes, nnz=problem.m * problem.k // 2)
         if model.guess(halved):
             return None
-        return Entry("cusparselt", self._dtype, hot_us=float(model.at([halved])[0]), uncertainty=model.held_out_error)
+        return Entry(
+            "cusparselt",
+            self._dtype,
+            hot_us=float(model.at([halved])[0]),
+            uncertainty=self._off(("cusparselt", self._dtype), model),
+        )
 
     def _problem(self, n: int) -> Problem:
         return self._layer.problem(self._question.op, n, self._dtype, self._question.image)
@@ -185,12 +190,17 @@ class _Asked:
             float(cold.at([sizes])[0]) if cold else None,
             self._bytes(key[0], problem),
             packing_ms(key[0], model.rows, sizes),
-            uncertainty=None if guess else model.held_out_error,
+            uncertainty=None if guess else self._off(key, model),
             guess=guess,
         )
         found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(near)}
         nearby = sorted(found.items(), key=lambda one: one[1])[:NEAR_SHOWN]
         return entry, tuple(Near(*name, octaves) for name, octaves in nearby)
+
+    def _off(self, key: tuple[str, str], model: Model) -> float:
+        """Mean error of such estimates; of a GPU without records, joined with the error bar of the times told."""
+        told = self._recorded.told
+        return math.hypot(model.held_out_error, told.within.get(key, 0.0)) if told else model.held_out_error
 
     def _same(
         self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str

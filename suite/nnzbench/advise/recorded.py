@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from nnzbench import paths
@@ -18,6 +20,9 @@ from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
 from nnzbench.plans.plan import one_line
+from nnzbench.predict.model import gpu as data_sheet
+from nnzbench.predict.model import listed
+from nnzbench.predict.records import cannot, error_bar, library_factor, moved
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
 from nnzbench.records import files, shown
@@ -33,21 +38,32 @@ SAME_NONZEROS = 0.01
 """How far apart the nonzeros of two problems may be whose times are taken as the same."""
 LAUNCH_SHARE = 0.65
 """Of the least time recorded under a policy, what an estimate takes for the launch."""
+MANY = 5
+"""Experiments from which on a GPU has enough records to tell another's times from."""
 TRIAL = "best_trial"
 """Folder of what `runners/best_trial.py` sums up."""
 BLOCKED = r"(?:^|_)bell\d"
 """Variants of cuSPARSE's blocked format: fast where nonzeros lie in blocks, which sizes alone don't say."""
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
-    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
+    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source", "bytes", "floor_us",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a GPU without records is told from."""
+
+    note: str
+    within: Mapping[tuple[str, str], float]
+    """By kernel and arithmetic: the error bar of its times, as a fraction."""
 
 
 class Recorded:
     """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy."""
 
-    def __init__(self, gpu: str, frame: pd.DataFrame) -> None:
-        self.gpu, self._frame = gpu, frame
+    def __init__(self, gpu: str, frame: pd.DataFrame, told: Told | None = None) -> None:
+        self.gpu, self._frame, self.told = gpu, frame, told
         self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
         self._before: Recorded | None = None
         """What this one has rows more than: models without new rows are the same."""
@@ -63,7 +79,7 @@ class Recorded:
 
     def joined(self, more: pd.DataFrame) -> Recorded:
         """The same with rows more."""
-        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True))
+        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True), self.told)
         joined._before = self
         return joined
 
@@ -118,11 +134,15 @@ def usual_folders() -> list[Path]:
 def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
     """What is recorded on `gpu` (a slug or some words of it) in the results folders, but for the sources `without`.
 
+    Of a GPU of `datasets/gpus.csv` without any, what those of the recorded GPU most like it tell.
+
     Raises `RecordError` where that is nothing, of several GPUs or not readable.
     """
     known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")})
-    gpu = files.gpu_among(gpu, known) or gpu
+    asked, gpu = gpu, files.gpu_among(gpu, known) or gpu
     found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
+    if not found and (told := _told(asked, known, folders, without)):
+        return told
     if not found:
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
         raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
@@ -130,6 +150,40 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
     frames = [*map(_read, found), *(_read_trial(file) for file in tried if file.exists())]
     frame = pd.concat(frames, ignore_index=True)
     return Recorded(gpu, frame[~frame["source"].isin(without)])
+
+
+def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: frozenset[str]) -> Recorded | None:
+    """Rows of the recorded GPU most like it as times of this one; None for a GPU without a data sheet.
+
+    Kernels that it can't run, or of which nothing tells how far off they are, have no rows.
+    """
+    try:
+        target = data_sheet(gpu)
+    except RecordError:
+        return None
+    sources = [listed()[one] for one in known if one in listed()]
+    if not sources:
+        return None
+    counts = {one.slug: sum(len(files.folders(folder / one.slug, "*")) for folder in folders) for one in sources}
+    source = max(sources, key=lambda one: (counts[one.slug] >= MANY, one.alike(target), counts[one.slug]))
+    frame = load(source.slug, folders, without)._frame
+    frame = frame[frame["op"].isin(["spmm", "spmv", "gemm"]) & (frame["shape"] == "") & frame["bytes"].notna()]
+    parts, within = [], {}
+    for (kernel, math_class), rows in frame.groupby(["kernel", "math"], sort=False):
+        key = str(kernel), str(math_class)
+        bar = error_bar(*key, source, target)
+        if math.isnan(bar) or cannot(*key, target.arch):
+            continue
+        times = moved(rows, source, target)["told"] * library_factor(*key, source, target)
+        parts.append(rows.assign(median_us=times.to_numpy(), arch=target.arch)[np.isfinite(times.to_numpy())])
+        within[key] = bar
+    if not any(map(len, parts)):
+        return None
+    note = (
+        f"Nothing is recorded on {target.name}: its times are told from those of {source.name}, and ± holds four in "
+        "five of such times, held out GPU by GPU."
+    )
+    return Recorded(target.slug, pd.concat(parts, ignore_index=True), Told(note, within))
 
 
 def _read(folder: Path) -> pd.DataFrame:

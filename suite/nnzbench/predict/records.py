@@ -16,14 +16,14 @@ from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
-from nnzbench.predict import holdouts
-from nnzbench.predict.model import FEWEST, Gpu, gpu, listed, transfer
+from nnzbench.predict import holdouts, published
+from nnzbench.predict.model import FEWEST, Gpu, bound, gpu, listed, transfer
 from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
 
 KEY = ("problem", "kernel", "math", "policy")
-SAME_ARCH = 0.10
-"""Error bar between GPUs of one architecture: four in five of the times recorded on H100 and H200 are within."""
+SAME_CHIP = 0.10
+"""Error bar between GPUs that differ in memory alone: four in five times recorded on H100 and H200 are within."""
 UNJUDGED = "no times of such a kernel on several architectures are published to tell how far this is off"
 COLUMNS = ("problem", "kernel", "math", "policy", "variant", "source_us", "predicted_us", "within", "how")
 AS_PUBLISHED = {"cublas": "cublaslt", **dict.fromkeys(("row_stream", "ring", "sparsert", "sparsert_paper"), "sputnik")}
@@ -49,11 +49,36 @@ def error_bar(kernel: str, math_class: str, source: Gpu, target: Gpu) -> float:
 
     NaN where no times of the kernel, or of one that is bound as it is, were published of several architectures.
     """
-    if source.arch == target.arch:
-        return SAME_ARCH
+    if (source.arch, source.sms, source.power_w) == (target.arch, target.sms, target.power_w):
+        return SAME_CHIP
     known = holdouts.bars()
     named = AS_PUBLISHED.get(kernel, kernel)
     return known.get((named, math_class), known.get((named, "f16"), math.nan) if math_class != "i8" else math.nan)
+
+
+@functools.cache
+def library_factor(kernel: str, math_class: str, source: Gpu, target: Gpu) -> float:
+    """By what a dense or 2:4 library's times on `target` are off beyond what data sheets say, on `source` likewise.
+
+    From the products that others published of six GPUs: those of the GPU itself, or what the others tell of it. 1 for
+    a kernel or an arithmetic without any.
+    """
+    named = AS_PUBLISHED.get(kernel, kernel)
+    if named not in ("cublaslt", "cusparselt"):
+        return 1.0
+    rows = published.products(sparse=named == "cusparselt")
+    rows = rows[rows["math"] == math_class]
+    work = rows.drop_duplicates("problem").set_index("problem")
+
+    def over(gpu: Gpu) -> float:
+        mine = rows[rows["gpu"] == gpu.slug].drop_duplicates("problem").set_index("problem")["us"]
+        us = mine if len(mine) else transfer(rows, gpu)
+        least = pd.Series(bound(work, gpu), index=work.index).reindex(us.index)
+        return float(np.log((us - published.GEMM_START_US).clip(lower=1.0) / least).mean())
+
+    if rows.empty or not source.rate(math_class) or not target.rate(math_class):
+        return 1.0
+    return math.exp(over(target) - over(source))
 
 
 @functools.cache
@@ -116,7 +141,9 @@ def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu)
         known = standing(measured.frame).rename(columns={"median_us": "known_us"})[[*KEY, "known_us"]]
     parts = []
     for (kernel, math_class, _), group in standing(base.frame).groupby(["kernel", "math", "policy"], sort=False):
-        rows = moved(group, source, target).merge(known, on=list(KEY), how="left")
+        rows = moved(group, source, target)
+        rows["told"] *= library_factor(str(kernel), str(math_class), source, target)
+        rows = rows.merge(known, on=list(KEY), how="left")
         both = rows["known_us"].notna()
         how, within = "scaled", error_bar(str(kernel), str(math_class), source, target)
         if impossible := cannot(str(kernel), str(math_class), target.arch):

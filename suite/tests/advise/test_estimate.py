@@ -344,3 +344,29 @@ def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
     append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", records())
     with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
         load("nvidia", [tmp_path])
+
+
+def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(folder):
+    asked = ["best", "512x1024@0.9", "--n", "64", "--dtype", "f32", "--reports", str(folder), "--json", "--gpu"]
+    told = {
+        gpu: json.loads(CliRunner().invoke(main, [*asked, gpu]).output)["answers"][0]
+        for gpu in ("h200", "a100", "2080ti")
+    }
+    assert (
+        "Nothing is recorded on NVIDIA A100-SXM4-40GB: its times are told from those of NVIDIA H200"
+        in told["a100"]["note"]
+    )
+    assert told["h200"]["note"] == ""
+    entries = {gpu: {one["kernel"]: one for one in answer["widths"][0]["entries"]} for gpu, answer in told.items()}
+    for kernel in ("sputnik", "cublas"):
+        times = [entries[gpu][kernel]["hot_us"] for gpu in ("h200", "a100", "2080ti")]
+        assert times == sorted(times)
+        assert entries["a100"][kernel]["held_out_error"] > entries["h200"][kernel]["held_out_error"] + 0.05
+    assert entries["a100"].get("balanced", {}).get("hot_us") is None  # nothing tells how far off it is
+
+
+def test_a_gpu_without_a_data_sheet_is_refused_in_a_sentence(folder):
+    for gpu in ("h20", "titan"):
+        result = CliRunner().invoke(main, ["best", "512x1024@0.9", "--reports", str(folder), "--gpu", gpu])
+        assert result.exit_code == 2
+        assert f"nothing is recorded on '{gpu}'" in " ".join(result.output.split())

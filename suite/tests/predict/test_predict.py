@@ -14,7 +14,7 @@ from nnzbench.cli import main
 from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.predict import holdouts, page, published
 from nnzbench.predict.model import MEMORY, bound, calibrate, gpu, listed, transfer
-from nnzbench.predict.records import SAME_ARCH, UNJUDGED, cannot, predict
+from nnzbench.predict.records import SAME_CHIP, UNJUDGED, cannot, predict
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
 
@@ -118,7 +118,7 @@ def test_records_of_one_gpu_become_times_of_another_and_its_own_calibrate(tmp_pa
     assert len(rest) == 40
     assert rest["predicted_us"].to_numpy() == pytest.approx(2 * rest["source_us"].to_numpy(), rel=0.1)
     same = predict(tmp_path, "sparsert_table1", "nvidia-h100-80gb-hbm3").rows
-    assert set(same["within"]) == {SAME_ARCH}
+    assert set(same["within"]) == {SAME_CHIP}
 
 
 def test_what_nothing_tells_the_error_of_is_not_predicted(tmp_path):

@@ -19,7 +19,7 @@ from nnzbench.report.pages.elements import MARK, ratio_text
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.generations import comparison as generations
-from nnzbench.site.generations import peaks, pruned_model, published
+from nnzbench.site.generations import peaks, products, pruned_model, published
 from nnzbench.site.generations.figures import gain_figure, share_figure, speedup_figure
 from nnzbench.site.generations.peaks import Ceilings
 from nnzbench.site.generations.summary import LATER, Comparison, GpuKey, Names, collection, compare
@@ -40,8 +40,10 @@ def write(reports: Path) -> Path | None:
     found = compare(frame, names)
     folder = reports / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = _draw(folder, found, names)
-    facts_table.write(found.facts[facts_table.COLUMNS], folder)
+    ten = products.times(sets)
+    gains = products.facts(ten)
+    drawn = _draw(folder, found, names, gains)
+    facts_table.write(pd.concat([found.facts, gains], ignore_index=True)[facts_table.COLUMNS], folder)
     shares = found.shares.assign(gpu=found.shares["gpu_key"].map(names)).drop(columns="gpu_key")
     paths.write_csv(shares, folder / "shares.csv")
     pruned = pruned_model.answer(sets)
@@ -53,6 +55,7 @@ def write(reports: Path) -> Path | None:
             answer=" ".join((pruned.words, *_answers(found.facts, names))),
             mark=_mark(found),
             pruned_model=pruned.section,
+            products=products.section(ten, gains),
             drawn=drawn,
             gain_table=_gain_table(found.facts, names),
             gpu_table=_gpu_table(sets, names),
@@ -82,10 +85,12 @@ def names_of(frame: pd.DataFrame, sets: Sequence[ResultSet]) -> dict[GpuKey, str
     return out
 
 
-def _draw(folder: Path, found: Comparison, names: Names) -> set[str]:
+def _draw(folder: Path, found: Comparison, names: Names, gains: pd.DataFrame) -> set[str]:
     """Draws the figures for which there is something to draw; their names. Older ones of the others are removed."""
     facts, shares = (table[table["policy"] == "hot"] for table in (found.facts, found.shares))
     figures: dict[str, Callable[[], Figure | None]] = {
+        "sparse_products": lambda: products.figure(gains, "2:4", "2:4 over dense products, by GPU"),
+        "narrow_products": lambda: products.figure(gains, "type", "Dense FP8 and INT8 over fp16, by GPU"),
         "speedup": lambda: speedup_figure(facts, names),
         "gain": lambda: gain_figure(facts, names),
         "shares": lambda: share_figure(shares, names),

@@ -1,0 +1,261 @@
+"""Dense and 2:4 products on ten GPUs, type by type: times that others published, this suite's, and told ones."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from nnzbench.facts.results import ResultSet, each, geometric_mean
+from nnzbench.facts.selector import MATHS, standing
+from nnzbench.facts.table import facts_of_pairs
+from nnzbench.papers.nnzbench import gemm_2to4
+from nnzbench.predict import holdouts, published
+from nnzbench.predict.model import Gpu, listed, transfer
+from nnzbench.predict.records import cannot
+from nnzbench.problems import tables
+from nnzbench.report.data.published import read
+from nnzbench.report.draw.style import BAND, INK
+from nnzbench.report.pages.elements import ratio_text
+from nnzbench.report.text.tables import GAP, markdown, number
+
+GPUS = (
+    "tesla-v100-sxm2-16gb", "tesla-t4", "nvidia-geforce-rtx-2080-ti", "nvidia-a100-80gb-pcie",
+    "nvidia-geforce-rtx-4090", "nvidia-h100-pcie", "nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-geforce-rtx-5080",
+    "nvidia-b200", "nvidia-gb10",
+)  # fmt: skip
+"""Rows of each table, H100 in both its forms; other measured GPUs follow."""
+HOW = {"measured": "**measured**", "published": "published", "told": "*told*"}
+MARKERS = {"measured": "o", "published": "o", "told": "x"}
+TOKEN_COLOURS = dict(zip(gemm_2to4.TOKENS, ("#88CCEE", "#44AA99", "#CC6677", "#332288"), strict=True))
+WIDTH_IN, ROW_IN, LEFT_IN = 4.6, 0.2, 1.35
+"""Of a figure whose letters are read where a page shows it 420 pixels wide."""
+KERNELS = {False: "cublaslt", True: "cusparselt"}
+KEYS = ["gpu", "how", "math", "m", "k", "n"]
+
+
+def times(sets: Sequence[ResultSet]) -> pd.DataFrame:
+    """A row per GPU, way of knowing (`how`: measured, published or told), type and product.
+
+    Columns `KEYS`, `dense_us` and `sparse_us` (NaN: none), `dense_within` and `sparse_within` (error bars of told
+    times, as fractions), `dense_least` and `sparse_least`, what the data sheet lets the product take, µs.
+    """
+    measured = [one for one in sets if one.experiment == gemm_2to4.EXPERIMENT.name and one.gpu in listed()]
+    return _times(measured) if measured else _unmeasured()
+
+
+@functools.cache
+def _unmeasured() -> pd.DataFrame:
+    return _times([])
+
+
+def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
+    asked = {
+        (one.dtype, one.m, one.k, one.n)
+        for one in (row.problem for row in tables.rows(gemm_2to4.EXPERIMENT.name, full=True))
+    }
+    sides = []
+    for sparse, name in ((False, "dense"), (True, "sparse")):
+        known = pd.concat([published.products(sparse).assign(how="published"), *_measured(sets, sparse)])
+        told = [told for slug in GPUS for told in _told(known, listed()[slug], KERNELS[sparse])]
+        every = pd.concat([known, *told], ignore_index=True)
+        every = every[[key in asked for key in zip(every["math"], every["m"], every["k"], every["n"], strict=True)]]
+        every = every.drop_duplicates(KEYS).assign(least=_least(every.drop_duplicates(KEYS)))
+        names = {one: f"{name}_{one}" for one in ("us", "within", "least")}
+        sides.append(every.reindex(columns=[*KEYS, *names]).rename(columns=names).set_index(KEYS))
+    return sides[0].join(sides[1], how="outer").reset_index()
+
+
+def _measured(sets: Sequence[ResultSet], sparse: bool) -> Iterator[pd.DataFrame]:
+    """The least hot time of each product on each of these GPUs."""
+    for results in sets:
+        rows = standing(results.frame)
+        kernels = ["cusparselt"] if sparse else ["cublaslt", "cublas"]
+        rows = rows[(rows["policy"] == "hot") & rows["kernel"].isin(kernels) & (rows["math"] == rows["dtype"])]
+        rows = rows.sort_values("median_us", kind="stable").drop_duplicates(["math", "m", "k", "n"])
+        work = published.gemm_work(rows[["math", "m", "k", "n"]], sparse)
+        yield work.assign(gpu=results.gpu, how="measured", us=rows["median_us"], launch_us=published.GEMM_START_US)
+
+
+def _told(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFrame]:
+    """Of each type that the GPU multiplies and that nobody timed on it; each with its error bar."""
+    for math_class, rows in known.groupby("math", sort=False):
+        one = str(math_class)
+        if (rows["gpu"] == gpu.slug).any() or not gpu.rate(one) or cannot(kernel, one, gpu.arch):
+            continue
+        work = rows.drop_duplicates("problem")
+        told = work["problem"].map(transfer(rows, gpu))
+        yield work.assign(gpu=gpu.slug, how="told", us=told, within=holdouts.bars()[kernel, one])
+
+
+def _least(rows: pd.DataFrame) -> pd.Series[float]:
+    """Operations at the rate of the data sheet, or bytes of device memory, whichever takes longer."""
+    gpus = [listed()[str(slug)] for slug in rows["gpu"]]
+    rates = np.asarray([gpu.rate(str(one)) for gpu, one in zip(gpus, rows["math"], strict=True)])
+    bandwidths = np.asarray([gpu.bandwidth_gbs for gpu in gpus])
+    least: pd.Series[float] = np.maximum(rows["flops"] / rates * 1e-6, rows["bytes"] / bandwidths * 1e-3)
+    return least
+
+
+def facts(found: pd.DataFrame) -> pd.DataFrame:
+    """2:4 over dense in one type, and dense INT8 and FP8 over dense fp16, by GPU, way of knowing and tokens.
+
+    Rows of facts.csv; beside their columns: `gpu`, `how`, `math`, `tokens` and `fact` (`2:4` or `type`).
+    """
+    half = found.loc[found["math"] == "f16", [*KEYS, "dense_us"]].drop(columns="math")
+    half = half.rename(columns={"dense_us": "half_us"})
+    typed = found[found["math"].isin(["i8", "f8"])].merge(half, on=[one for one in KEYS if one != "math"])
+    sparse = found.assign(fact="2:4", us=found["sparse_us"], over_us=found["dense_us"])
+    typed = typed.assign(fact="type", us=typed["dense_us"], over_us=typed["half_us"])
+    pairs = pd.concat([sparse, typed], ignore_index=True)
+    where = [f"{listed()[str(row.gpu)].name} ({row.how})" for row in each(pairs)]
+    words = pairs["math"].map(MATHS)
+    is_sparse = pairs["fact"] == "2:4"
+    pairs["subject"] = np.where(is_sparse, "2:4 ", "dense ") + words + " on " + where
+    pairs["baseline"] = "dense " + words.where(is_sparse, MATHS["f16"]) + " on " + where
+    pairs["group"] = gemm_2to4.EXPERIMENT.name + " " + pairs["n"].astype(str) + " columns"
+    pairs = pairs.assign(experiment=gemm_2to4.EXPERIMENT.name, policy="hot", printed=math.nan, tuned=True, one_run=True)
+    pairs = pairs.dropna(subset=["us", "over_us"])
+    about = pairs[["subject", "group", "gpu", "how", "math", "n", "fact"]].rename(columns={"n": "tokens"})
+    return facts_of_pairs(pairs).merge(about.drop_duplicates(["subject", "group"]), on=["subject", "group"])
+
+
+def section(found: pd.DataFrame, told: pd.DataFrame) -> str:
+    """A table a type, what FP8 and INT8 change, and what was left out."""
+    parts = []
+    for math_class in gemm_2to4.TYPES:
+        rows = found[found["math"] == math_class]
+        counts = rows[rows["how"] == "published"].groupby("gpu")["dense_us"].count()
+        parts.append(
+            f"**{MATHS[math_class]}**, {counts.min()} products that all published GPUs with the type have: µs dense → "
+            "2:4, gain, and shares of what the data sheet allows (dense / 2:4)"
+        )
+        parts.append(_type_table(rows, told[(told["fact"] == "2:4") & (told["math"] == math_class)]))
+    parts.append("**What FP8 and INT8 change**: dense products over dense fp16 ones, times as fast")
+    parts.append(_over_half(told[told["fact"] == "type"]))
+    parts.append(_fp4())
+    return "\n\n".join(parts)
+
+
+def _places(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """GPUs and how their times are known, in the order of `GPUS`."""
+    there = set(zip(rows["gpu"], rows["how"], strict=True))
+    order = [*GPUS, *sorted({gpu for gpu, _ in there} - set(GPUS))]
+    return [(gpu, kind) for gpu in order for kind in HOW if (gpu, kind) in there]
+
+
+def _type_table(rows: pd.DataFrame, gains: pd.DataFrame) -> str:
+    lines, known = [], {(row.gpu, row.how, row.tokens): row for row in each(gains)}
+    for gpu, kind in _places(rows):
+        mine = rows[(rows["gpu"] == gpu) & (rows["how"] == kind)]
+        bar = " / ".join(f"± {100 * one:.0f} %" for one in mine[["dense_within", "sparse_within"]].max() if one == one)
+        cells = []
+        for tokens in gemm_2to4.TOKENS:
+            gain = known.get((gpu, kind, tokens))
+            cells.append(_cell(mine[mine["n"] == tokens], "" if gain is None else f"**{ratio_text(gain)}**"))
+        lines.append([short(gpu), HOW[kind] + (f" {bar}" if bar else ""), *cells])
+    return markdown(["GPU", "", *(f"{tokens:,} tokens" for tokens in gemm_2to4.TOKENS)], lines, left=2)
+
+
+def _cell(some: pd.DataFrame, gain: str) -> str:
+    known = {name: some.dropna(subset=[f"{name}_us"]) for name in ("dense", "sparse")}
+    if all(one.empty for one in known.values()):
+        return GAP
+    us = " → ".join(number(geometric_mean(one[f"{name}_us"])) for name, one in known.items() if len(one))
+    shares = " / ".join(
+        f"{100 * geometric_mean(one[f'{name}_least'] / one[f'{name}_us']):.0f} %"
+        for name, one in known.items()
+        if len(one)
+    )
+    return " ".join(filter(None, (us, gain, f"({shares})")))
+
+
+def _over_half(gains: pd.DataFrame) -> str:
+    lines = []
+    for gpu, kind in _places(gains):
+        mine = gains[(gains["gpu"] == gpu) & (gains["how"] == kind)]
+        known = {(row.math, row.tokens): ratio_text(row) for row in each(mine)}
+        cells = [known.get((one, tokens), GAP) for one in ("f8", "i8") for tokens in gemm_2to4.TOKENS]
+        lines.append([short(gpu), HOW[kind], *cells])
+    heads = [f"{MATHS[one]}, {tokens:,}" for one in ("f8", "i8") for tokens in gemm_2to4.TOKENS]
+    return markdown(["GPU", "", *heads], lines, left=2)
+
+
+def _fp4() -> str:
+    rows = read("gemm_2to4_six_gpus", ("gpu", "dtype", "m", "k", "n", "dense_us"))
+    rows = rows[(rows["dtype"] == "f4") & (rows["dense_us"] > 0)]
+    rate = 2e-6 * rows["m"] * rows["k"] * rows["n"] / rows["dense_us"]
+    parts = []
+    for name, some in rate.groupby(rows["gpu"]):
+        gpu = listed()[published.SIX[str(name)]]
+        sheet = 4 * gpu.rate("f16")
+        parts.append(f"{short(gpu.slug)} {len(some)} products, up to {some.max():,.0f} TFLOP/s of {sheet:,.0f}")
+    return (
+        "FP4 is published for few products and not drawn (dense, fastest over four times the fp16 rate of the data "
+        f"sheet): {'; '.join(parts)}. Rates beyond the sheet are no products done."
+    )
+
+
+def short(slug: str) -> str:
+    """The GPU's name without its maker."""
+    name = listed()[slug].name
+    for word in ("NVIDIA ", "GeForce ", "Tesla "):
+        name = name.removeprefix(word)
+    return name
+
+
+def figure(gains: pd.DataFrame, fact: str, title: str) -> Figure | None:
+    """A panel a type: times as fast, a row per GPU and a marker per number of tokens; filled where measured, hollow
+    where published, a cross where told."""
+    rows = gains[gains["fact"] == fact]
+    if rows.empty:
+        return None
+    types = [one for one in gemm_2to4.TYPES if one in set(rows["math"])]
+    places = {one: _places(rows[rows["math"] == one]) for one in types}
+    heights = [ROW_IN * len(places[one]) for one in types]
+    head, gap, foot = 0.5, 0.5, 0.75
+    height = head + sum(heights) + gap * len(types) + foot
+    drawn = Figure(figsize=(WIDTH_IN, height))
+    drawn.text(0.02, 1 - 0.1 / height, title, fontsize=10.5, fontweight="bold", va="top")
+    top = head
+    for one, tall in zip(types, heights, strict=True):
+        box = (LEFT_IN / WIDTH_IN, 1 - (top + tall) / height, 1 - (LEFT_IN + 0.15) / WIDTH_IN, tall / height)
+        _panel(drawn.add_axes(box), rows[rows["math"] == one], places[one], MATHS[one])
+        top += tall + gap
+    lines = [_line(colour, "measured", f"{tokens:,} tokens") for tokens, colour in TOKEN_COLOURS.items()]
+    drawn.legend(handles=lines, loc="lower center", ncols=2, fontsize=8.5, bbox_to_anchor=(0.3, 0))
+    kinds = [_line(INK, kind, kind) for kind in HOW]
+    drawn.legend(handles=kinds, loc="lower center", ncols=1, fontsize=8.5, bbox_to_anchor=(0.83, 0))
+    return drawn
+
+
+def _line(colour: str, kind: str, label: str) -> Line2D:
+    face = "white" if kind == "published" else colour
+    return Line2D([], [], color=colour, marker=MARKERS[kind], mfc=face, mec=colour, ms=5.5, ls="", label=label)
+
+
+def _panel(axis: Axes, rows: pd.DataFrame, places: Sequence[tuple[str, str]], name: str) -> None:
+    for y in range(0, len(places), 2):
+        axis.axhspan(y - 0.5, y + 0.5, color=BAND, lw=0, zorder=0)
+    for row in each(rows):
+        line = _line(TOKEN_COLOURS[row.tokens], row.how, "")
+        line.set_data([row.ratio], [places.index((row.gpu, row.how))])
+        axis.add_line(line)
+    low, high = min(0.9, float(rows["ratio"].min()) * 0.95), max(2.1, float(rows["ratio"].max()) * 1.05)
+    axis.set_xscale("log")
+    axis.set_xlim(low, high)
+    axis.xaxis.set_major_locator(FixedLocator([one for one in (0.25, 0.5, 0.7, 1, 1.4, 2, 3, 4) if low <= one <= high]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.axvline(1, color=INK, lw=1.0)
+    axis.set_ylim(len(places) - 0.5, -0.5)
+    axis.set_yticks(range(len(places)), [short(gpu) for gpu, _ in places], fontsize=8.5)
+    axis.tick_params(axis="x", labelsize=8.5)
+    axis.set_title(name, loc="left", fontsize=9.5, pad=3)
