@@ -3,6 +3,7 @@
 #   make bench   with a GPU: run the experiments and draw their pages in results/; without, in a few minutes: check
 #                kernels on the processor, compile a sample for every architecture, redraw a published run in build/
 #   make contribute   ten minutes on your GPU, checked and packed into one archive to send
+#   make take-in ARCHIVE=...   checks such an archive, puts it into reports/ and draws its pages: what a pull request has
 #   make test    the tests: about 12 minutes on two processors; with FAST=1 those of six rooms, in one
 #   make lint types data numbers compile site readme   what else .ci/run checks
 #   make audit   known vulnerabilities of what .ci/run installs, from PyPI's advisories (needs the network)
@@ -25,6 +26,7 @@ BUDGET ?= 15m
 QUICK ?=
 FAST ?=
 MINUTES ?= 10
+ARCHIVE ?=
 
 ifeq ($(strip $(VENV)),)
 python := $(PYTHON)
@@ -44,7 +46,7 @@ cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o
 
 fast = $(addprefix suite/tests/,plans matrices problems records build predict)
 
-.PHONY: help bench contribute test lint types data numbers compile site readme audit constraints format clean
+.PHONY: help bench contribute take-in test lint types data numbers compile site readme audit constraints format clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -54,6 +56,9 @@ bench: $(base)
 
 contribute: $(base)
 	$(python) runners/contribute.py $(bench_flags) --minutes $(MINUTES)
+
+take-in: $(base)
+	$(python) runners/take_in.py $(ARCHIVE)
 
 test: $(dev)
 	$(python) -m pytest $(if $(FAST),$(fast)) $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadfile --max-worker-restart=0" * bool(f("xdist")))')

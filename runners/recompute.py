@@ -45,6 +45,8 @@ NAME = re.compile(
     r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8))?"
 )
 CASE = ("label", "sizes", "level", "dtype")
+PUBLISHED = re.compile(r"gemm_2to4 (?P<n>\d+) columns, (?P<what>2:4|dense) (?P<type>\w+) on (?P<gpu>.+) \(published\)")
+TYPES = {"fp16": "f16", "bf16": "bf16", "INT8": "i8", "FP8": "f8"}
 NAMES = ["group", "subject", "baseline", "policy"]
 TOLD = ["n", "wins", "ratio", "worst", "best", "tuned", "one_run"]
 """Columns of facts.csv that are computed again; of the interval, whether it holds the mean."""
@@ -258,6 +260,30 @@ def wrong_rows(
     return count, wrong
 
 
+def wrong_products(path: Path) -> tuple[int, list[str]]:
+    """The same of dense and 2:4 products that others published of six GPUs, from their times alone."""
+    sizes = ["dtype", "m", "k", "n"]
+    times = pd.read_csv(paths.datasets() / "published" / "gemm_2to4_six_gpus.csv").drop_duplicates(["gpu", *sizes])
+    times = times.merge(pd.read_csv(paths.datasets() / "problems" / "gemm_2to4.csv")[sizes].drop_duplicates(), on=sizes)
+    times = times.replace({"dense_us": {0: math.nan}, "sparse_us": {0: math.nan}})
+    half = times[times["dtype"] == "f16"].set_index(["gpu", "m", "k", "n"])["dense_us"].rename("half_us")
+    times = times.join(half, on=["gpu", "m", "k", "n"])
+    count, wrong = 0, []
+    for row in pd.read_csv(path).to_dict("records"):
+        told = PUBLISHED.fullmatch(f"{row['group']}, {row['subject']}")
+        if told is None or row["experiment"] != "gemm_2to4":
+            continue
+        count += 1
+        named = told["gpu"].removeprefix("NVIDIA ").removeprefix("GeForce ").replace(" 80GB PCIe", "")
+        mine = times[(times["gpu"] == named) & (times["n"] == int(told["n"])) & (times["dtype"] == TYPES[told["type"]])]
+        us = mine[["dense_us", "sparse_us"] if told["what"] == "2:4" else ["half_us", "dense_us"]].dropna()
+        ratios = us.iloc[:, 0] / us.iloc[:, 1]
+        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if len(ratios) else math.nan
+        if (row["n"], row["wins"]) != (len(ratios), int((ratios > 1).sum())) or not alike(row["ratio"], mean):
+            wrong.append(f"{path}: {told[0]}: {row['ratio']}, wanted {mean} of {len(ratios)}")
+    return count, wrong
+
+
 def alike(told: float, wanted: float) -> bool:
     """Whether numbers agree to the six digits that the file has."""
     return math.isclose(told, wanted, rel_tol=6e-6)
@@ -304,6 +330,9 @@ def main() -> int:
                 wrong += found
             else:
                 wrong.append(f"{folder}: there are records and no facts.csv")
+    if (generations := reports / "generations" / "facts.csv").is_file():
+        of, found = wrong_products(generations)
+        count, wrong = count + of, wrong + found
     for words in wrong:
         print(words, file=sys.stderr)
     said = f"{len(wrong)} wrong" if wrong else "all as the records say"

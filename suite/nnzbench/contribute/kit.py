@@ -20,6 +20,7 @@ STEPS = {
     "eie_table4": 4,
     "nm_sparsity": 3,
     "llm_layers": 4,
+    "patdnn": 3,
 }
 """Experiments, those that matter most first, and how many problems of each, which is also its share of the time.
 

@@ -24,6 +24,8 @@ LIMIT_SHARE = 0.25
 """Of the least time for a row's own work: kernels that store less than CSR does have a lower limit."""
 L2_CLOCK_BYTES = 64
 """What one SM reads of the L2 cache in a clock."""
+MEMORY_MARGIN = 1.3
+"""Of the memory that a driver tells and the one of the data sheet, the one over the other, at most."""
 CLOCK_MARGIN = 1.02
 BOOST_MARGIN = 1.35
 """The highest clock that a driver tells, over its data sheet's boost clock."""
@@ -72,10 +74,29 @@ def peaks(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
             for told in (gpu.get(what) or 0, found.get(what) or 0):
                 if told > most:
                     yield f"the snapshot '{name}' has {what} {told:g}, and no such GPU has more than {most:g}"
+        yield from (f"the snapshot '{name}' {other}" for other in _another(gpu))
         for policy in ("hot", "cold"):
             floor = found.get(f"floor_{policy}_us")
             if floor and floor < LEAST_FLOOR_US:
                 yield f"the snapshot '{name}' has an empty kernel of {floor:g} us, and no GPU is so fast"
+
+
+def _another(gpu: Mapping[str, Any]) -> Iterator[str]:
+    """What in a snapshot is of another chip than the GPU that it names, where that has a data sheet."""
+    sheets, margin = _sheets(str(gpu.get("slug")))
+    if margin != SHEET_MARGIN:
+        return
+    sheet = sheets[0]
+    capability = str(gpu.get("compute_capability") or "")
+    if capability and f"sm_{capability.replace('.', '')}" != sheet["arch"]:
+        yield f"is of compute capability {capability}, and {sheet['name']} is {sheet['arch']}"
+    if gpu.get("mig"):  # a slice of it
+        return
+    if (sms := gpu.get("sms")) and sms != int(sheet["sms"]):
+        yield f"has {sms:g} multiprocessors, and {sheet['name']} {sheet['sms']}"
+    held = (gpu.get("memory_bytes") or 0) / 1e9 / float(sheet["memory_gb"])
+    if held and not 1 / MEMORY_MARGIN < held < MEMORY_MARGIN:
+        yield f"has {gpu['memory_bytes'] / 1e9:.0f} GB of memory, and {sheet['name']} {sheet['memory_gb']}"
 
 
 def _sheets(slug: str) -> tuple[list[dict[str, str]], float]:

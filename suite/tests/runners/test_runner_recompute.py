@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nnzbench.facts import table
+from nnzbench.site.generations import products
+
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = Path("nvidia-h200", "sparsert_table3")
 
@@ -48,3 +51,14 @@ def test_recorded_facts_are_what_the_records_say(check, capsys):
 def test_a_changed_a_missing_and_an_invented_fact_are_named(check, capsys, change, said):
     assert check(change) == 1
     assert said in capsys.readouterr().err
+
+
+def test_gains_of_published_products_are_what_the_published_times_say(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "runners"))
+    runner = importlib.import_module("recompute")
+    facts = products.facts(products.times([]))
+    path = table.write(facts[table.COLUMNS], tmp_path)
+    count, wrong = runner.wrong_products(path)
+    assert (count, wrong) == ((facts["how"] == "published").sum(), [])
+    table.write(facts[table.COLUMNS].assign(ratio=1.001 * facts["ratio"]), tmp_path)
+    assert len(runner.wrong_products(path)[1]) == count
