@@ -123,11 +123,11 @@ def told(results: Path) -> list[str]:
     """What the records of the GPU that was run last answer, a line each."""
     from nnzbench.records.files import folders, records_file
     from nnzbench.records.record import RecordError
-    from nnzbench.site.conclusion import answers
+    from nnzbench.site.index.answer import lines
 
     found = sorted(folders(results, "*/*"), key=lambda folder: records_file(folder).stat().st_mtime)
     try:
-        return list(answers(results, found[-1].parent.name)) if found else []
+        return list(lines(results, found[-1].parent.name)) if found else []
     except RecordError as error:
         return [str(error)]
 

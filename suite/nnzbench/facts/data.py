@@ -13,7 +13,7 @@ import pandas as pd
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, each, size_of
-from nnzbench.facts.selector import Selector, pick, rows_of
+from nnzbench.facts.selector import Selector, fastest_of, pick, rows_of
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import POLICIES
@@ -57,7 +57,7 @@ class Data:
                 on = ["problem", "policy", "dtype"]
                 wanted = pick(self.frame, like, on)[[*on, "variant"]]
                 rows = rows.reset_index().merge(wanted, on=[*on, "variant"]).set_index("index")
-            picked = pick(rows, selector)
+            picked = fastest_of(rows)
             stems = picked["problem"].map(stem_of)
             cut = rows[rows["cut_short"] != ""] if not selector.untunable else rows.iloc[:0]
             short = set(zip(cut["policy"], cut["problem"].map(stem_of), strict=True))

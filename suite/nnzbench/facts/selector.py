@@ -160,11 +160,15 @@ def _one_choice(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def pick(frame: pd.DataFrame, selector: Selector, by: Sequence[str] = ("problem", "policy")) -> pd.DataFrame:
-    """The fastest of a selector's rows, at most one per problem and policy (or what `by` names), in the frame's order.
+    """The fastest of a selector's rows, at most one per problem and policy (or what `by` names), in the same order."""
+    return fastest_of(rows_of(frame, selector), by)
+
+
+def fastest_of(rows: pd.DataFrame, by: Sequence[str] = ("problem", "policy")) -> pd.DataFrame:
+    """The fastest of rows that compete, as `pick`.
 
     Of equal times the one that stands for its kernel comes first, then by name of kernel and variant.
     """
-    rows = rows_of(frame, selector)
     fastest = rows[rows["median_us"] == rows.groupby(list(by), sort=False)["median_us"].transform("min")]
     ordered = fastest.sort_values(["selected", "kernel", "variant"], ascending=[False, True, True], kind="stable")
     return ordered.drop_duplicates(list(by)).sort_index()

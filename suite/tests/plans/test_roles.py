@@ -23,7 +23,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import append
 from nnzbench.records.selection import select
 from nnzbench.report.draw import style
-from nnzbench.report.draw.colours import LOOKS
 from nnzbench.site import readme
 from nnzbench.site.generations import comparison as generations
 
@@ -156,8 +155,8 @@ def test_every_kernel_of_the_package_says_whose_it_is():
 
 
 def test_looks_are_of_kernels_that_there_are_in_colours_of_the_palette():
-    assert set(LOOKS) <= set(known())
-    assert {one.colour for one in LOOKS.values()} <= set(style.PALETTE)
+    assert set(style.LOOKS) <= set(known())
+    assert {one.colour for one in style.LOOKS.values()} <= {*style.PALETTE, style.INK}
 
 
 def test_a_retired_name_is_known_but_can_not_be_taken():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from nnzbench.report.text.tables import folded
+from nnzbench.report.text.tables import folded, number
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN, ALL_PAGES, DOCS = 600, 30_000, 2_500
@@ -49,6 +50,10 @@ def test_words_are_those_outside_tables():
         "<details><summary>Folded</summary>\n\nlist of words\n\n</details>\n\n```sh\nrun it\n```\n"
     )
     assert (words(text), open_prose(text)) == (10, 6)
+
+
+def test_no_time_is_a_dash():
+    assert [number(value) for value in (1.005, float("nan"), None, pd.NA)] == ["1.00", "–", "–", "–"]
 
 
 def test_long_tables_open_on_a_click():

@@ -6,38 +6,87 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from nnzbench import paths
-from nnzbench.report.draw.colours import LOOKS, Look
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies; its yellow darker, for white paper.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#A89600", "#0072B2", "#D55E00", "#CC79A7"
+PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#A89600", "#0072B2", "#D55E00", "#CC79A7")
+ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = PALETTE
 INK, MUTED, BAND, BAR = "#1f2328", "#6e7781", "#f3f5f7", "#d5dae0"
 
-PALETTE = {
-    "black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN, "yellow": YELLOW, "blue": BLUE,
-    "vermillion": VERMILLION, "purple": PURPLE, "ink": INK,
-}  # fmt: skip
-"""Colours by the names that looks give."""
 # Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
 GPU_COLOURS = (
     "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#B08D00", "#661100",
     "#888888",
 )  # fmt: skip
+
+
+class Look(NamedTuple):
+    """Colour (`#rrggbb`) and marker (Matplotlib's letter)."""
+
+    colour: str
+    marker: str
+
+
+LOOKS = {
+    "sputnik": Look(BLUE, "o"),
+    "sputnik_sddmm": Look(BLUE, "h"),
+    "sparse_softmax": Look(BLUE, "p"),
+    "sparsert": Look(VERMILLION, "s"),
+    "merge_spmm": Look(ORANGE, "D"),
+    "aspt": Look(YELLOW, "D"),
+    "aspt_sddmm": Look(YELLOW, "D"),
+    "sparsert_conv": Look(VERMILLION, "s"),
+    "sparsert_paper": Look(VERMILLION, "D"),
+    "sparsert_conv_paper": Look(VERMILLION, "D"),
+    "sparsert_unbalanced": Look(SKY, "v"),
+    "sparsert_fixed": Look(ORANGE, "P"),
+    "sparsert_rolled": Look(PURPLE, "X"),
+    "sparsert_pattern": Look(GREEN, "p"),
+    "row_stream": Look(GREEN, "^"),
+    "panel": Look(PURPLE, "d"),  # superseded by `ring`: its recorded rows are drawn as before
+    "flash_llm": Look(ORANGE, "X"),
+    "ring": Look(SKY, "p"),
+    "spinfer": Look(GREEN, "P"),
+    "tensor_spmm": Look(VERMILLION, "h"),
+    "tensor_spmm_tf32": Look(YELLOW, "h"),
+    "delta_spmv": Look(SKY, "h"),
+    "ring_sddmm": Look(SKY, "D"),
+    "balanced": Look(PURPLE, "P"),
+    "eie": Look(ORANGE, "h"),
+    "direct_conv": Look(GREEN, "X"),
+    "cusparse": Look(ORANGE, "v"),
+    "cusparselt": Look(ORANGE, "<"),
+    "cublas": Look(INK, "_"),
+    "cublaslt": Look(SKY, "_"),
+    "cudnn": Look(INK, "_"),
+    "cublas_bias_relu": Look(INK, "_"),
+    "dense_attention": Look(INK, "_"),
+    "cudnn_attention": Look(INK, "_"),
+    "sparse_transformer": Look(BLUE, "o"),
+    "dense_transformer": Look(INK, "_"),
+    "sparse_mobilenet": Look(BLUE, "o"),
+    "dense_mobilenet": Look(INK, "_"),
+    "depthwise_conv": Look(GREEN, "*"),
+    "row_stream_bias_relu": Look(PURPLE, "d"),
+    "sparse_attention": Look(SKY, ">"),
+    "sputnik_ablation": Look(VERMILLION, "H"),
+    "sputnik_bias_relu": Look(GREEN, "*"),
+    "sputnik_sddmm_ablation": Look(YELLOW, "8"),
+    "sputnik_transposed": Look(PURPLE, "d"),
+    "untuned": Look(YELLOW, "8"),
+}
+"""By kernel, in the order of legends; one that is not here gets a look from its name (`look`)."""
 _SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">"), Look(VERMILLION, "H"))
 
 
 def look(kernel: str) -> Look:
-    """The kernel's look, in `#rrggbb`; one that has none in `LOOKS` gets a look from its name, in every figure."""
-    given = LOOKS.get(kernel)
-    if given is None:
-        return _SPARE[zlib.crc32(kernel.encode()) % len(_SPARE)]
-    return Look(PALETTE.get(given.colour, given.colour), given.marker)
+    """The kernel's look; one that has none in `LOOKS` gets a look from its name, the same in every figure."""
+    return LOOKS.get(kernel) or _SPARE[zlib.crc32(kernel.encode()) % len(_SPARE)]
 
 
 _RC: Any = {

@@ -14,6 +14,7 @@ from nnzbench.records.selection import math_class
 from nnzbench.report import render
 from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
+from nnzbench.site.index import answer
 from nnzbench.site.index import data as html_data
 
 OURS = ("sparsert", "row_stream", "sputnik")
@@ -92,12 +93,17 @@ def test_best_marks_one_own_row_per_problem_and_policy(data):
         assert rows["us"][i] == min(others)
 
 
-def test_the_first_screen_has_the_answers_of_the_pages(tmp_path):
+def test_the_first_screen_and_the_end_of_a_run_have_the_answers_of_the_pages(tmp_path):
     timed = (("sparsert_paper", "r8_g4", lambda _: 2.0), ("cublas", "f16_rowmajor", lambda _: 3.0))
     put(tmp_path, rows=sputnik_records.records("sparsert_table1", timed))
     view = View(load(tmp_path / H200 / "sparsert_table1"))
     page = page_of("sparsert_table1")
     assert isinstance(page, Page)
+    (small,) = answer.lines(tmp_path, H200)
+    assert small.startswith("Small pruned layers: ")
+    assert " is 1.50× as fast as " in small
+    assert len(small) <= 160
+    assert list(answer.lines(tmp_path, OTHER)) == []
     first = next(render.answers(page, view))
     assert "**1.50×**" in first
     assert f"Small pruned layers on NVIDIA H200 ( page ): {first.replace('**', '')}" in visible(rendered(tmp_path))
