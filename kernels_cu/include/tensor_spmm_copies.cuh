@@ -8,18 +8,18 @@
 
 #if TOKENS
 
-// What a warp turns of a panel, B being n rows of k: in each of its turns a lane loads eight neighbours of two rows and stores
-// them as pairs to eight rows of the panel, beginning where others of its banks do not.
+// What a warp turns of a panel, B being n rows of k: in each of its turns it loads 64 neighbours of eight rows, eight of two
+// rows a lane, and a lane stores them as pairs to eight rows of the panel. The eight lanes of a pair begin with different
+// rows, of which eight lie in different banks (`piece_at`).
 struct PanelSource {
     const nnz::Half* b;
     int k, n, row, column;
     int lane = threadIdx.x % 32;
     bool begun = false;
 
-    static constexpr int kPairs = kBlockN / 2;
-    static constexpr int kLanePairs = kPairs < 8 ? kPairs : 8;  // that lanes of a warp have side by side
+    static constexpr int kLanePairs = 4;  // of columns, that lanes of a warp have side by side
     static constexpr int kLaneRows = 8 * 32 / kLanePairs;
-    static constexpr int kAcross = kPairs / kLanePairs;
+    static constexpr int kAcross = kBlockN / 2 / kLanePairs;
     static constexpr int kTurns = kAcross * (kPanelK / kLaneRows);  // of all warps
     static constexpr int kEach = (kTurns + kWarps - 1) / kWarps;
     static constexpr int kAtOnce = kEach < 4 ? kEach : 4;
@@ -58,12 +58,6 @@ struct PanelSource {
         }
     }
 
-    // The row of eight that a lane stores first: where lanes' rows begin in different banks.
-    __device__ __forceinline__ int start() const {
-        const int piece = lane / kLanePairs;
-        return kBlockN >= 64 ? 2 * piece : kBlockN == 32 ? piece % 2 + piece / 2 * 4 : piece;
-    }
-
     // The pairs of two rows' eight elements to column `pair` of the rows from `first` on.
     __device__ __forceinline__ void store(char* panel, uint4 one, uint4 other, int pair, int first) const {
         const unsigned halves[2][4] = {{one.x, one.y, one.z, one.w}, {other.x, other.y, other.z, other.w}};
@@ -72,7 +66,7 @@ struct PanelSource {
         for (int i = 0; i < 8; ++i) {
             pairs[i] = __byte_perm(halves[0][i / 2], halves[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
         }
-        const int from = start();
+        const int from = lane / kLanePairs;
 #pragma unroll
         for (int step = 1; step < 8; step *= 2) {
             unsigned turned[8];
