@@ -153,11 +153,7 @@ RULES: dict[str, m.Rule | str] = {
     "nm-tf32": m.two_four(m.on("layers of BERT, 1:2", r"(bert_.*)"), "tf32", "largest"),
     "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
     **dict.fromkeys(("patdnn-tflite", "patdnn-tvm", "patdnn-mnn"), _PHONE),
-    **{
-        f"patdnn-{name}{suffix}": m.pattern_step(name, statistic)
-        for name in ("reorder", "loads", "tuning")
-        for suffix, statistic in m.STEP_NUMBERS.items()
-    },
+    **{f"patdnn-{name}": m.pattern_step(name) for name in ("reorder", "loads", "tuning")},
     "patdnn-csr": m.direct_rows(m.PATTERN_LAYERS, m.NCHW_F16, m.CUDNN_F16),
     "patdnn-6-patterns": m.pattern_count(6),
     "patdnn-12-patterns": m.pattern_count(12),
