@@ -53,6 +53,8 @@ class About:
     """All its candidates run untuned (`measure.first`), on every problem: its first choices are its best."""
     study: bool = False
     """Made to show what a part of another kernel is worth, or of another one's plans: no baseline of its own."""
+    part: bool = False
+    """Computes parts of its problems alone, of a network: their rows have no roofline."""
     weights_in_code: bool = False
     """The matrix's positions, or its values too, are compiled into the program: new weights need a new one."""
     rank: int = 1000

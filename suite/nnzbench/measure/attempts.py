@@ -194,7 +194,7 @@ class Attempts:
             sm_clock_mhz=timed.sm_clock_mhz if timed else None,
             flops=useful_work(problem, operands).flops if operands else 0.0,
             bytes=work.bytes if work else 0.0,
-            limit_us=roofline_us(work, peaks, policy, math) if work and timed else None,
+            limit_us=roofline_us(work, peaks, policy, math) if work and timed and not about(kernel).part else None,
             floor_us=peaks.floor_us(policy),
             prepare_ms=outcome.prepare_ms,
             compile_ms=outcome.compile_ms,

@@ -19,14 +19,15 @@ TOLERANCE = {
     "bf16": 1.6e-2,
     "i8": 0.0,
     "f8": 2e-3,
-    "f8_network": 2e-2,
+    "f8_network": 4e-2,
 }
 """Largest allowed error per arithmetic class, as a fraction of sum |a||b| of the element.
 
 Inputs are already rounded to their class, so f32 errors come from the order of fp32 sums alone; `winograd` is fp32
 whose transforms of tiles magnify that rounding; tf32 rounds each operand to 11 bits; f16 and bf16 round the stored
 result; sums of i8 products are exact; f8 products are exact, their sums lose bits in tensor cores and are stored as
-fp16; through several blocks (`f8_network`) the operands' own rounding adds up.
+fp16; through tens of blocks of random weights (`f8_network`) that rounding comes to a fifth of the
+result, a seventh of what other weights make of it.
 """
 
 

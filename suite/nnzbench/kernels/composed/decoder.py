@@ -554,5 +554,5 @@ register(
     About("own", "sparse block", rank=279, operand_bytes=lambda problem, nnz: 2 * nnz + problem.m * problem.k // 8,
           **_NOTHING_TO_TUNE),
 )  # fmt: skip
-register(BlockParts(), About("own", "products of a block", frozenset({"f16", "f8"}), study=True, rank=283))
-register(BlockSteps(), About("own", "a block without its products", study=True, rank=284))
+register(BlockParts(), About("own", "products of a block", frozenset({"f16", "f8"}), study=True, part=True, rank=283))
+register(BlockSteps(), About("own", "a block without its products", study=True, part=True, rank=284))
