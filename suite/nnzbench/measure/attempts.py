@@ -99,7 +99,8 @@ class Attempts:
         if not missing:
             return None
         policies = tuple(policy for policy in self.policies if policy in missing)
-        to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
+        rivals = {} if about(kernel).part else fastest  # parts of a network are no alternatives of one another
+        to_beat = {p: rivals[candidate.math, p] for p in policies if (candidate.math, p) in rivals}
         work = self.session.work
         ours = about(kernel).role != "external" or candidate.plan is None
         conditions = Conditions(

@@ -541,7 +541,7 @@ register(
 )
 register(
     Block("fp8_block", FAMILIES["fp8_block"]),
-    About("library", "dense FP8 block", frozenset({"f8"}), rank=281,
+    About("library", "8-bit block", frozenset({"f8"}), rank=281,
           operand_bytes=lambda problem, nnz: problem.m * problem.k, **_NOTHING_TO_TUNE),
 )  # fmt: skip
 register(
