@@ -52,6 +52,8 @@ class Entry:
     """Whether these are the times of a recorded problem of the same sizes, and no estimates."""
     unestimated: bool = False
     """Whether it may be as fast as any, and has no time because too little of it is recorded."""
+    stream_us: float | None = None
+    """Of a launch among others, each over another copy of the weights: what a layer of a model takes."""
 
     @property
     def role(self) -> str:
@@ -164,7 +166,8 @@ class Answer:
     def verdict(self, width: Width) -> Verdict:
         """The fastest in the precision asked for; dense where an estimate that says otherwise can't be trusted.
 
-        That is below `FEW_ZEROS`, where either side is a guess, and (measured too) where sparse is slower cold.
+        That is below `FEW_ZEROS`, where either side is a guess, and (measured too) where sparse is slower with its
+        weights from memory.
         """
         dense, fastest = width.baseline(self.dtype), width.sparse(self.dtype)
         sure = [one for one in width.exact(self.dtype) if not one.dense and not one.guess]
@@ -178,9 +181,15 @@ class Answer:
         faster = [one for one in sure if (one.us or 0.0) <= limit]
         if dense.guess or not faster:
             return Verdict(dense, fastest, "guess")
-        cold = dense.cold_us or math.inf
-        chosen = next((one for one in faster if (one.cold_us or 0.0) <= cold), None)
+        chosen = next((one for one in faster if not self._slower_from_memory(one, dense)), None)
         return Verdict(chosen, dense) if chosen else Verdict(dense, faster[0], "cold")
+
+    @staticmethod
+    def _slower_from_memory(one: Entry, dense: Entry) -> bool:
+        """Streamed where both are, as in a model, else cold."""
+        if one.stream_us is not None and dense.stream_us is not None:
+            return one.stream_us > dense.stream_us
+        return (one.cold_us or 0.0) > (dense.cold_us or math.inf)
 
     def wrong(self) -> list[Entry]:
         """Entries that computed something else than float64 does."""
@@ -228,7 +237,7 @@ def sentence(answer: Answer, width: Width) -> str:
 _DOUBTS = {
     "few zeros": f"may be faster, but no estimate below {100 * FEW_ZEROS:.0f} % zeros is certain of it",
     "guess": "may be faster, but that is a guess",
-    "cold": "is faster hot, and slower cold",
+    "cold": "is faster hot, and slower with its weights from memory",
 }
 
 
@@ -346,6 +355,7 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
                 "variant": one.variant,
                 "hot_us": one.hot_us,
                 "cold_us": one.cold_us,
+                "stream_us": one.stream_us,
                 "memory_bytes": one.memory_bytes,
                 "packing_ms": one.packing_ms,
                 "paid_back_after_launches": _finite(paid_back(one, baseline)),

@@ -24,7 +24,7 @@ from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Candidate
-from nnzbench.problems.experiment import USUAL
+from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem, name_of
 from nnzbench.problems.reference import reference
@@ -171,7 +171,7 @@ class _Asked:
         self.n, self._problem = n, problem
         self._operands = layer.operands(problem)
         self._rows: list[Record] = []
-        policies = USUAL if session.device.timer is not None else ()
+        policies = POLICIES if session.device.timer is not None else ()
         attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self._rows)
         subject = Subject(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
         self._sizes = _Sizes(self._operands)
@@ -205,7 +205,7 @@ def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes
                 worst = next((row for row in group if row.status == "wrong"), group[0])
                 yield Entry(kernel, math_name, worst.variant, reason=worst.reason, wrong=worst.status == "wrong")
             continue
-        best = {policy: _least([row for row in right if row.policy == policy]) for policy in USUAL}
+        best = {policy: _least([row for row in right if row.policy == policy]) for policy in POLICIES}
         chosen = best["hot"] or best["cold"] or right[0]
         own = operands.sparse
         size = sizes.known.get((kernel, chosen.variant))
@@ -218,6 +218,7 @@ def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes
             stored_bytes(kernel, problem, own.m, own.k, own.nnz) if size is None else size,
             (chosen.prepare_ms or 0.0) + (chosen.compile_ms or 0.0),
             chosen.relative_error,
+            stream_us=best["stream"].median_us if best["stream"] else None,
         )
 
 

@@ -160,7 +160,8 @@ def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
 def _rivals(answer: Answer, width: Width) -> tuple[list[str], float | None]:
     """The kernels to choose from, none where dense is faster, and the hot time from which on dense would be.
 
-    A model's weights come from memory at each step, so that cold times decide where both sides have them.
+    A model's weights come from memory at each step, so that streamed times decide where both sides have them, else
+    cold ones.
     """
     known, dense = kernels(), width.baseline(answer.dtype)
     sparse = [one for one in width.exact(answer.dtype) if not one.dense and not one.guess]
@@ -170,10 +171,12 @@ def _rivals(answer: Answer, width: Width) -> tuple[list[str], float | None]:
     sparse = [one for one in sparse if isinstance(known[one.kernel], Kernel)]
     if not sparse or (answer.estimated and (answer.sparsity < FEW_ZEROS or (dense is not None and dense.guess))):
         return [], None
-    cold = all(one.cold_us and one.hot_us for one in (*sparse, *([dense] if dense else [])))
+    both = (*sparse, *([dense] if dense else []))
+    streamed = all(one.stream_us and one.hot_us for one in both)
+    cold = all(one.cold_us and one.hot_us for one in both)
 
     def time(one: Entry) -> float:
-        return (one.cold_us if cold else one.us) or math.inf
+        return (one.stream_us if streamed else one.cold_us if cold else one.us) or math.inf
 
     sparse.sort(key=time)
     close = list(dict.fromkeys(one.kernel for one in sparse if time(one) <= _CLOSE * time(sparse[0])))

@@ -149,7 +149,9 @@ def _table(answer: Answer, shown: dict[int, list[Entry]]) -> Table:
     """The kernels of each width; with several widths, N stands beside the first of each."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     timed = any(one.us is not None for rows in shown.values() for one in rows)
-    headings = ["N"] * (len(shown) > 1) + ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory"]
+    streamed = any(one.stream_us is not None for rows in shown.values() for one in rows)
+    of_times = ["hot", "cold", *["stream"] * streamed, "speed"] if timed else []
+    headings = ["N"] * (len(shown) > 1) + ["", "whose", *of_times, "memory"]
     headings += ["packing", "paid back"] * timed + ["error"]
     for title in headings:
         table.add_column(title, justify="left" if title in ("", "whose") else "right", no_wrap=True)
@@ -157,7 +159,8 @@ def _table(answer: Answer, shown: dict[int, list[Entry]]) -> Table:
         dense = width.baseline(answer.dtype)
         for entry in shown[width.n]:
             speed = _ratio(dense.us if dense else None, entry.us, answer.estimated)
-            times = [_us(entry.hot_us, answer.estimated), _us(entry.cold_us, answer.estimated), speed]
+            own = [entry.hot_us, entry.cold_us, *[entry.stream_us] * streamed]
+            times = [*(_us(us, answer.estimated) for us in own), speed]
             once = [_ms(entry.packing_ms, answer.estimated), _launches(paid_back(entry, dense), answer.estimated)]
             known = GAP if entry.error is None else f"{entry.error:.1e}"
             table.add_row(

@@ -132,3 +132,15 @@ def test_a_wrong_kernel_is_exit_status_1(monkeypatch, wrong, status):
     found = answered(entry("cublas", 9.0), Entry("ring", "f32", reason="relative error 2", wrong=wrong))
     monkeypatch.setattr("nnzbench.cli.best._measure", lambda *_: [found])
     assert CliRunner().invoke(main, ["best", "100x200@0.9"]).exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("streamed", "chosen"), [((9.0, 12.0), "ring"), ((13.0, 12.0), "cublas"), ((None, None), "cublas")]
+)
+def test_streamed_times_decide_before_cold_ones(streamed, chosen):
+    """What is faster hot and slower cold still wins where it is faster as a layer of a model."""
+    sparse = Entry("ring", "f32", hot_us=5.0, cold_us=20.0, stream_us=streamed[0])
+    dense = Entry("cublas", "f32", hot_us=6.0, cold_us=18.0, stream_us=streamed[1])
+    width = Width(16, (sparse, dense))
+    found = Answer("layer", "spmm", "f32", 64, 64, 400, "gpu", False, (width,))
+    assert found.verdict(width).chosen.kernel == chosen

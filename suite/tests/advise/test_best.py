@@ -39,10 +39,11 @@ class Timed(FakeKernel):
 
 def world():
     """cuBLAS takes 10 us up to 64 columns and grows then; a sparse kernel grows from the start."""
+    weights = {"weights": np.zeros(2000, np.int8)}
     return {
-        "cublas": Timed("cublas", lambda n: 10.0 * max(1.0, n / 1024)),
-        "sputnik": Timed("sputnik", lambda n: 1.0 + 0.05 * n),
-        "ring": Timed("ring", lambda n: 3.0 + 0.05 * n),
+        "cublas": Timed("cublas", lambda n: 10.0 * max(1.0, n / 1024), **weights),
+        "sputnik": Timed("sputnik", lambda n: 1.0 + 0.05 * n, **weights),
+        "ring": Timed("ring", lambda n: 3.0 + 0.05 * n, **weights),
     }
 
 
@@ -71,8 +72,8 @@ def test_every_candidate_is_a_row_with_one_selected(tmp_path):
     found = ask(tmp_path, world(), crossover=False)
     rows = read_records(tmp_path / "records.csv")
     assert {row.problem for row in rows} == set(found.problems)
-    assert len(rows) == 3 * 2 * 2  # kernels, variants, policies
-    assert sum(row.selected for row in rows) == 3 * 2
+    assert len(rows) == 3 * 2 * 3  # kernels, variants, policies
+    assert sum(row.selected for row in rows) == 3 * 3
     assert {row.experiment for row in rows} == {"mine"}
     assert all(row.median_us for row in rows)
 
@@ -82,7 +83,7 @@ def test_asking_again_replaces_no_row(tmp_path):
     again = ask(tmp_path, world(), crossover=False)
     assert again.problems[0] != first.problems[0]
     assert ".r2_" in again.problems[0]
-    assert len(read_records(tmp_path / "records.csv")) == 24
+    assert len(read_records(tmp_path / "records.csv")) == 36
 
 
 def test_the_budget_ends_the_search_libraries_first(tmp_path):
