@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -68,6 +67,7 @@ TWO_FOUR = kernel("cusparselt", "f16")
 VGG, RESNET = (layers(model) for model in NETWORKS)
 BATCHED = tuple(layers(model, 16) for model in NETWORKS)
 GROUPS = (VGG, RESNET, *BATCHED)
+SINGLE = Group(words="layers at batch 1 with 8 patterns", where="batch == 1 and kind == 'top8'")
 _CASE = r"((?:vgg|rn50)_\w+?)_{}_b1_"
 ANYWHERE = Group(
     words="the same layers, zeros anywhere", cases=_CASE.format("uniform"), baseline_cases=_CASE.format("top8")
@@ -193,7 +193,7 @@ def page() -> Page:
         ),
         figures=(
             Dots("steps", "Each of PatDNN's steps with those before it, fp32, over none", series["f32"],
-                 steps["f32"][0], x="layer", panels="batch", group=replace(VGG, where="batch == 1 and kind == 'top8'")),
+                 steps["f32"][0], x="layer", panels="batch", group=SINGLE),
             Dots("speedup", "Pattern-pruned layers over cuDNN's dense fp32", (TUNED, TUNED_F16, ROWS["f32"],
                  GENERATED["f32"], CUDNN_TF32, CUDNN_F16), CUDNN, x="layer", panels="batch",
                  group=Group(words="layers with 8 patterns", where="kind == 'top8'")),
@@ -208,7 +208,7 @@ def page() -> Page:
                       {"device": "on", "step": "step", "least": "least", "most": "most"}),
             *(
                 Pivot(f"Step by step in {word}, layer by layer, over none", series[math], "ratio", steps[math][0],
-                      ("layer",), group=replace(VGG, words="layers", where="batch == 1 and kind == 'top8'"))
+                      ("layer",), group=SINGLE)
                 for math, word in (("f32", "fp32"), ("f16", "fp16"))
             ),
             Made("What the steps change, counted", _counts, "counts patterns, not times"),
