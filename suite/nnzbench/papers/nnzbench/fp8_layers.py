@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnzbench.facts.groups import Group
-from nnzbench.facts.selector import best_dense, kernel
+from nnzbench.facts.selector import best_dense, kernel, written_here
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.pages.page import Answer, Page, Pivot
@@ -35,6 +35,7 @@ def page() -> Page:
             Pivot("Over the best dense FP8 product", sparse, "ratio", dense, ("subject", "label", "level"), "n"),
             Pivot("µs", (*sparse, dense), rows=("label", "level", "subject"), columns="n"),
         ),
+        energy=Comparison((written_here("f8"),), (dense,)),
         baseline=dense,
         arithmetic="e4m3 (FP8) weights with fp16 results",
     )  # fmt: skip
