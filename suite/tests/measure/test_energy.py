@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from fake_board import IDLE_W, TICK_S, Board, BoardTimer
 
+from nnzbench.measure.energy import contest
 from nnzbench.measure.energy.contest import Recipe
 from nnzbench.measure.energy.window import LEAD_S, Bench, Load, window
 from nnzbench.plans.plan import Unsupported
@@ -110,3 +114,24 @@ def test_a_trial_goes_there_and_back_so_that_drift_is_the_same_for_all():
 def test_a_check_takes_each_alone_in_windows_of_one_length_and_of_twice_it():
     lengths = (1.5, 3.0, 3.0, 1.5)
     assert Recipe(seconds=1.5, check=True).order(2) == [(one, length) for one in (0, 1) for length in lengths]
+
+
+def test_what_a_graph_works_on_lives_as_long_as_its_load():
+    class Run:
+        def __call__(self):
+            bench.timer.enqueued_us += 10.0
+
+    def capture(run, launches):  # as a GPU's graph, which holds no Python object
+        return lambda: setattr(bench.timer, "enqueued_us", bench.timer.enqueued_us + 4e3)
+
+    bench = bench_of()
+    bench.timer.capture = capture
+    runs = [Run(), Run()]
+    copies = [weakref.ref(one) for one in runs]
+    load = contest._load(bench.timer, runs, True)
+    del runs
+    gc.collect()
+    assert all(one() is not None for one in copies)
+    del load
+    gc.collect()
+    assert all(one() is None for one in copies)

@@ -192,4 +192,4 @@ def _load(timer: Timer, runs: Sequence[Callable[[], None]], capturable: bool) ->
     timer.elapsed_us(replay)  # the first replay uploads the graph
     round_us = max(1.0, timer.elapsed_us(replay))
     count = max(1, math.ceil(REPLAY_US / round_us))
-    return Load(timer, rounds(count) if count > 1 else replay, count * len(runs), count * round_us)
+    return Load(timer, rounds(count) if count > 1 else replay, count * len(runs), count * round_us, runs)

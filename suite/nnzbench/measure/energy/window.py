@@ -61,8 +61,16 @@ class Bench:
 class Load:
     """Work kept ahead of the GPU: replays of `launches` launches each."""
 
-    def __init__(self, timer: Timer, replay: Callable[[], None], launches: int, replay_us: float = REPLAY_US) -> None:
-        self._timer, self._replay, self.launches = timer, replay, launches
+    def __init__(
+        self,
+        timer: Timer,
+        replay: Callable[[], None],
+        launches: int,
+        replay_us: float = REPLAY_US,
+        keep: object = None,
+    ) -> None:
+        """`keep`: what holds the memory that a captured replay works on, as the graph does not."""
+        self._timer, self._replay, self.launches, self._keep = timer, replay, launches, keep
         self._depth = max(2, math.ceil(AHEAD_US / replay_us))
         self._ahead: deque[Callable[[], bool]] = deque()
         self.done = 0
