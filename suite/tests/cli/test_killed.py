@@ -11,18 +11,21 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from nnzbench.cli import main
 from nnzbench.records.folder import drop_cut_off_line
 from nnzbench.records.record import read_records
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
 
+RUN = ("run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--candidates", "1", "--resume", "--out")
+
+
 def start(out: Path) -> subprocess.Popen[bytes]:
-    words = ["run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--candidates", "1"]
-    words += ["--resume", "--out", str(out)]
     return subprocess.Popen(
-        [sys.executable, "-m", "nnzbench", *words],
+        [sys.executable, "-m", "nnzbench", *RUN, str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -48,9 +51,9 @@ def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path: Path) -> 
         assert len(read_records(records)) >= seen - 1
         for path in records.parent.glob("*.json"):
             json.loads(path.read_text(encoding="utf-8"))
-    assert start(tmp_path).wait(120) == 0
+    assert CliRunner().invoke(main, [*RUN, str(tmp_path)]).exit_code == 0
     rows = read_records(records)
     assert len(rows) == len({row.key for row in rows})
-    assert start(tmp_path / "whole").wait(120) == 0
+    assert CliRunner().invoke(main, [*RUN, str(tmp_path / "whole")]).exit_code == 0
     whole = read_records(tmp_path / "whole" / records.relative_to(tmp_path))
     assert {row.key for row in rows} == {row.key for row in whole}
