@@ -51,11 +51,16 @@ def within(off: Iterable[float]) -> float:
 
 
 @functools.cache
+def all_held_out() -> pd.DataFrame:
+    """`held_out` of all published products and strata of matrices."""
+    every = [*(held_out(published.products(sparse)) for sparse in (False, True))]
+    return pd.concat([*every, *(held_out(published.strata(library)) for library in published.LIBRARIES)])
+
+
+@functools.cache
 def bars() -> Mapping[tuple[str, str], float]:
     """By kernel and arithmetic of published times: the error bar of a GPU of which no time is known."""
-    every = [*(held_out(published.products(sparse)) for sparse in (False, True))]
-    every += [held_out(published.strata(library)) for library in published.LIBRARIES]
-    groups = pd.concat(every).groupby(["kernel", "math"])["off"]
+    groups = all_held_out().groupby(["kernel", "math"])["off"]
     return {(str(kernel), str(math_class)): within(off) for (kernel, math_class), off in groups}
 
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.facts.selector import MATHS, standing
 from nnzbench.facts.table import facts_of_pairs
+from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import gemm_2to4
 from nnzbench.predict import holdouts, published
 from nnzbench.predict.model import Gpu, listed, transfer
@@ -24,7 +25,7 @@ from nnzbench.problems import tables
 from nnzbench.report.data.published import read
 from nnzbench.report.draw.style import BAND, INK
 from nnzbench.report.pages.elements import ratio_text
-from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, folded, markdown, number
 
 GPUS = (
     "tesla-v100-sxm2-16gb", "tesla-t4", "nvidia-geforce-rtx-2080-ti", "nvidia-a100-80gb-pcie",
@@ -123,8 +124,8 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
     pairs["group"] = gemm_2to4.EXPERIMENT.name + " " + pairs["n"].astype(str) + " columns"
     pairs = pairs.assign(experiment=gemm_2to4.EXPERIMENT.name, policy="hot", printed=math.nan, tuned=True, one_run=True)
     pairs = pairs.dropna(subset=["us", "over_us"])
-    about = pairs[["subject", "group", "gpu", "how", "math", "n", "fact"]].rename(columns={"n": "tokens"})
-    return facts_of_pairs(pairs).merge(about.drop_duplicates(["subject", "group"]), on=["subject", "group"])
+    which = pairs[["subject", "group", "gpu", "how", "math", "n", "fact"]].rename(columns={"n": "tokens"})
+    return facts_of_pairs(pairs).merge(which.drop_duplicates(["subject", "group"]), on=["subject", "group"])
 
 
 def section(found: pd.DataFrame, told: pd.DataFrame) -> str:
@@ -133,15 +134,32 @@ def section(found: pd.DataFrame, told: pd.DataFrame) -> str:
     for math_class in gemm_2to4.TYPES:
         rows = found[found["math"] == math_class]
         counts = rows[rows["how"] == "published"].groupby("gpu")["dense_us"].count()
-        parts.append(
-            f"**{MATHS[math_class]}**, {counts.min()} products that all published GPUs with the type have: µs dense → "
-            "2:4, gain, and shares of what the data sheet allows (dense / 2:4)"
+        title = (
+            f"{MATHS[math_class]}, {counts.min()} products that all published GPUs with the type have: µs dense → 2:4, "
+            "gain, and shares of what the data sheet allows (dense / 2:4)"
         )
-        parts.append(_type_table(rows, told[(told["fact"] == "2:4") & (told["math"] == math_class)]))
-    parts.append("**What FP8 and INT8 change**: dense products over dense fp16 ones, times as fast")
-    parts.append(_over_half(told[told["fact"] == "type"]))
-    parts.append(_fp4())
+        told_of = told[(told["fact"] == "2:4") & (told["math"] == math_class)]
+        parts.append(folded(_type_table(rows, told_of), title, 0))
+    title = "What FP8 and INT8 change: dense products over dense fp16 ones; and why FP4 is left out"
+    parts.append(folded(_over_half(told[told["fact"] == "type"]) + "\n\n" + _fp4(), title, 0))
+    parts.append(folded(_held_out(), "How far told times are off: every GPU held out, mean error and bias", 0))
     return "\n\n".join(parts)
+
+
+def _held_out() -> str:
+    """A line per kernel and arithmetic of published times, a column per GPU that was held out."""
+    every = holdouts.all_held_out()
+    known = {key: rows["off"] for key, rows in every.groupby(["kernel", "math", "gpu"], sort=False)}
+    slugs = sorted(every["gpu"].unique(), key=lambda slug: list(listed()).index(slug))
+    lines = []
+    for kernel, math_class in every[["kernel", "math"]].drop_duplicates().itertuples(index=False):
+        cells = []
+        for slug in slugs:
+            off = known.get((kernel, math_class, slug))
+            mean = math.nan if off is None else float(np.abs(np.expm1(off)).mean())
+            cells.append(GAP if off is None else f"{100 * mean:.0f} % ({number(math.exp(off.mean()))})")
+        lines.append([about(kernel).label or kernel, MATHS.get(math_class, "fp16, fp16 sums"), *cells])
+    return markdown(["", "", *map(short, slugs)], lines, left=2)
 
 
 def _places(rows: pd.DataFrame) -> list[tuple[str, str]]:
