@@ -38,8 +38,6 @@
 //   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring
 //   HALVES     1: queues hold elements, MAP_WORDS is 2 or 4
 //   BITMAP     1: the same, and a bitmap of each group of four columns in place of bits and selections (`step_of`)
-//   FULL       1: of columns as they come all registers are there, empty or not, and there is nothing to take: of each step what
-//              is selected, then the lanes' registers, 16 bytes of each lane behind one another; no bits and no starts
 //   FP8        1: values are e4m3, widened to fp16 in registers; B and C are fp16, and sums are multiplied by `scale`
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
@@ -181,12 +179,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             Plain own(head, lane);
             Registers a;
             const unsigned selected = own.expand_step<0>(a);
-#if WIDE && FULL
-            Registers next;
-            const unsigned next_selected = own.expand_step<1>(next);
-            multiply_wide_full(acc, a, selected, next, next_selected, own, panels_at + offset);
-            nnz::wide_wait<0>();
-#elif WIDE
+#if WIDE
             multiply_wide_plain(acc, a, selected, own, panels_at + offset);
             nnz::wide_wait<0>();
 #else

@@ -3,45 +3,6 @@
 
 #include "tensor_spmm_expand.cuh"
 
-#if FULL
-
-// A chunk of columns as they come, all of whose registers are there.
-struct Plain {
-    nnz::SharedAt selections, registers;
-
-    __device__ __forceinline__ Plain(nnz::SharedAt head, int lane)
-        : selections(head + 4 * lane), registers(head + kSteps * kSelectionBytes + 16 * lane) {}
-
-    template <int Number>
-    __device__ __forceinline__ unsigned expand_step(Registers& a) const {
-        return load(Number, a);
-    }
-
-    // The registers of a step, and what its products select.
-    __device__ __forceinline__ unsigned load(int step, Registers& a) const {
-        const nnz::SharedAt from = registers + kFullBytes * step;
-        const uint4 first = nnz::load_at<uint4>(from);
-#if FP8
-        const unsigned pairs[4] = {first.x, first.y, first.z, first.w};
-#pragma unroll
-        for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = nnz::from_e4m3(pairs[i / 2] >> i % 2 * 16);
-#else
-        const uint4 second = nnz::load_at<uint4>(from + 512);
-        a[0][0] = first.x;
-        a[0][1] = first.y;
-        a[0][2] = first.z;
-        a[0][3] = first.w;
-        a[1][0] = second.x;
-        a[1][1] = second.y;
-        a[1][2] = second.z;
-        a[1][3] = second.w;
-#endif
-        return nnz::load_at<unsigned>(selections + kSelectionBytes * step);
-    }
-};
-
-#else
-
 // A chunk of columns as they come, as a lane reads it.
 struct Plain {
     nnz::SharedAt at;  // its next entry
@@ -75,7 +36,7 @@ struct Plain {
     // The registers of step Number, and what its products select.
     template <int Number>
     __device__ __forceinline__ unsigned expand_step(Registers& a) {
-        const unsigned word = nnz::load_at<unsigned>(selections + kSelectionBytes * Number);
+        const unsigned word = nnz::load_at<unsigned>(selections + 128 * Number);
 #if BITMAP
         const Step step = step_of(word, lane);
         expand<0>(step.bits, at, a);
@@ -86,8 +47,6 @@ struct Plain {
 #endif
     }
 };
-
-#endif
 
 // The steps from Number on of a chunk, `a` and `selected` being of the first: its rows of B are at bases[j % 8] + offset for
 // column tile j. The next step's registers are on their way while this one's are multiplied.
@@ -112,26 +71,7 @@ __device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, un
     if constexpr (Number + 1 < kSteps) multiply_plain<Number + 1>(acc, next, next_selected, chunk, bases, offset);
 }
 
-#if WIDE && FULL
-// The steps from Number on of a chunk by four warps together: `a` of this one and the next. Loads, which wait for other warps'
-// products to read B, are a step ahead, and no product is waited for: all read registers of their own.
-template <int Number = 0>
-__device__ __forceinline__ void multiply_wide_full(Sums& acc, const Registers& a, unsigned selected,
-                                                   const Registers& next, unsigned next_selected, const Plain& chunk,
-                                                   nnz::SharedAt rows) {
-    const nnz::SharedAt b = rows + Number * (kStepK * kRowBytes);
-    nnz::wide_begin();
-    nnz::multiply_wide<kBlockN, 0>(acc[0], a[0], b, kBlockBytes, selected);
-    nnz::multiply_wide<kBlockN, 1>(acc[1], a[1], b, kBlockBytes, selected);
-    nnz::wide_commit();
-    if constexpr (Number + 1 < kSteps) {
-        Registers later;
-        unsigned later_selected = 0;
-        if constexpr (Number + 2 < kSteps) later_selected = chunk.load(Number + 2, later);
-        multiply_wide_full<Number + 1>(acc, next, next_selected, later, later_selected, chunk, rows);
-    }
-}
-#elif WIDE
+#if WIDE
 // The same by four warps together. `rows` is where the chunk's first row of B lies.
 template <int Number = 0>
 __device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& a, unsigned selected, Plain& chunk,
@@ -162,7 +102,7 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
     const nnz::SharedAt selections = head + (kHeadBytes + 16) + 64 * steps + 4 * lane;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        const unsigned word = nnz::load_at<unsigned>(selections + kSelectionBytes * step);
+        const unsigned word = nnz::load_at<unsigned>(selections + 128 * step);
 #if BITMAP
         const auto [bits, selected] = step_of(word, lane);
 #else

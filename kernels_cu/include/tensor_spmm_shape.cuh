@@ -54,8 +54,6 @@ constexpr int kPanelBytes = kPanelK * 2 * kRowHalves;
 constexpr int kAlign = WIDE ? 1024 : 128;
 constexpr int kStartsAt = BITMAP ? 0 : 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
-constexpr int kSelectionBytes = 128;  // of a step
-constexpr int kFullBytes = FP8 ? 512 : 1024;  // of a step's registers under FULL
 [[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
 #if SPREAD
@@ -71,7 +69,6 @@ constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of s
 constexpr int kBatchSlices = kSums < 4 ? 8 : 4;  // of so many slices
 #endif
 
-static_assert(!FULL || !(kOneByOne || TF32), "whole registers alone lie as they are used");
 static_assert(!FP8 || !(kOneByOne || TF32 || BF16), "two values of FP8 make a register of fp16");
 static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
 static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");

@@ -38,13 +38,11 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
             const bool gathered = in_panel >= min(kPanelChunks, plain - panel * kPanelChunks);
             const int steps = gathered ? static_cast<int>(words[kHeadBytes / 4]) : kSteps;
             const auto columns = reinterpret_cast<const nnz::Half*>(packed + kHeadBytes + 16);
-            const bool full = FULL && !gathered;
-            const unsigned* const selections = words + (full ? 0 : kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0));
+            const unsigned* const selections = words + kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0);
 #pragma unroll 1
             for (int t = 0; t < 4; ++t) {
                 const int lane = row % 8 * 4 + t;
-                const char* next = packed + (full ? kSteps * kSelectionBytes + 16 * lane
-                                                  : reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane]);
+                const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
                     const int step = i / 8, half = BITMAP ? i / 4 % 2 : i % 2;
@@ -64,7 +62,7 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                     }
 #else
                     const int bit = i * (kStepBits / 8);
-                    const unsigned set = full ? 1u : words[lane * kMapWords + bit / 32] >> bit % 32;
+                    const unsigned set = words[lane * kMapWords + bit / 32] >> bit % 32;
                     const unsigned selected =
                         selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4] >> (16 * half + 4 * t);
                     for (int h = 0; h < 2; ++h) {
@@ -75,8 +73,6 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                         if (kOneByOne) next += kEntryBytes;
                     }
                     if (!kOneByOne && (set & 1u) != 0) next += kEntryBytes;
-                    // another 16 bytes of the lane behind those of all lanes
-                    if (full && (i + 1) * kEntryBytes % 16 == 0) next += 512 - 16;
 #endif
                 }
             }

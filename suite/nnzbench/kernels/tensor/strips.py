@@ -49,13 +49,12 @@ _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
-Form = Literal["words", "halves", "bitmap", "full"]
+Form = Literal["words", "halves", "bitmap"]
 """What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for
 each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
-from which lanes work out both those bits and what to select; all registers of columns as they come, which need no bits,
-and gathered ones as in "words"."""
+from which lanes work out both those bits and what to select."""
 FORMS: tuple[Form, ...] = get_args(Form)
-FP8_FORMS: tuple[Form, ...] = ("words", "full")
+FP8_FORMS: tuple[Form, ...] = ("words",)
 
 
 @dataclass(frozen=True)
@@ -352,9 +351,6 @@ def _chunks(
     if fp8:
         words = (words | words >> 8).astype("<u2")  # two bytes from two halves
     entries = words.view("<u2") if form in ("halves", "bitmap") else words  # (steps, lanes, 8 or 16)
-    full = ~gathered if form == "full" else np.zeros(gathered.size, dtype=bool)
-    if form == "full":
-        entries = np.where(full[:, None, None], 0, entries)
     slots = entries.shape[2]
     there = np.flatnonzero(entries)
     step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
@@ -376,28 +372,20 @@ def _chunks(
     per_word = 4 // entries.itemsize
     values_at = per_word * (head + extra + count * _LANES)  # from here on all is counted in entries
     size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
-    whole = full[first]  # chunks all of whose registers are there
-    size[whole] = chunk_steps * (_LANES + words[:1].nbytes // 4) // 4
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
-    queued = np.flatnonzero(~whole)
     if map_words:
-        out[at[queued, None] + np.arange(map_words)] = bits[queued].reshape(queued.size, map_words * 4).view("<u4")
-    starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")[queued]
-    out[at[queued, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
+        out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
+    starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")
+    out[at[:, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
     some = gathered[first]
     out[at[some] + head] = count[some]
     out[at[some] + head + 1] = np.bitwise_or.reduceat(held.narrow[order] << in_chunk, first)[some] if first.size else 0
     column_words = columns[gathered].view("<u4")
     column_at = (at[chunk] + head + 4 + in_chunk * (STEP_COLUMNS // 2))[gathered]
     out[column_at[:, None] + np.arange(STEP_COLUMNS // 2)] = column_words
-    selected_at = at[chunk] + np.where(whole, 0, head + extra)[chunk] + in_chunk * _LANES
+    selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
     out[selected_at[:, None] + np.arange(_LANES)] = selected
-    if form == "full":  # 16 bytes of each lane, then of each lane the next
-        pieces = np.ascontiguousarray(words[full]).view("<u4").reshape(-1, _LANES, words[:1].nbytes // 512, 4)
-        of_step = pieces.swapaxes(1, 2).reshape(len(pieces), -1)
-        register_at = at[chunk[full]] + chunk_steps * _LANES + in_chunk[full] * of_step.shape[1]
-        out[register_at[:, None] + np.arange(of_step.shape[1])] = of_step
     place = (per_word * at + values_at)[chunk][:, None] + lane_start[chunk] + before
     place = place[:, :, None] + np.cumsum(in_byte, axis=2) - in_byte
     byte = there >> 3  # of all steps' bits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, Form
 from nnzbench.problems.problem import ITEM_BYTES, Problem
@@ -11,8 +11,7 @@ from nnzbench.problems.problem import ITEM_BYTES, Problem
 _FEWEST_STEPS = 1e-4
 _STEP_WEIGHTS = STRIP_ROWS * STEP_COLUMNS
 _STEP_BYTES: Mapping[Form, int] = {"words": 32 * (4 + 1), "halves": 32 * (4 + 2), "bitmap": 32 * 4}
-"""Of each lane its selection, and a bit per register, or per element of one; or its bitmaps. "full" is as "words" where
-columns are gathered."""
+"""Of each lane its selection, and a bit per register, or per element of one; or its bitmaps."""
 _CHUNK_STEPS = 8
 _CHUNK_BYTES = 32 * 2
 """Of each lane where its words start."""
@@ -38,26 +37,15 @@ def _rounds(density: float) -> Iterator[tuple[float, float]]:
 
 def words_per_weight(density: float) -> float:
     """Words of two neighbouring elements that lanes take from their queues, per weight, zeros counted."""
-    return _words(_rounds(density))
-
-
-def _words(rounds: Iterable[tuple[float, float]]) -> float:
-    return sum(steps * (1 - (1 - share) ** 4) / 4 for steps, share in rounds)
+    return sum(steps * (1 - (1 - share) ** 4) / 4 for steps, share in _rounds(density))
 
 
 def bytes_per_weight(density: float, form: Form, value_bytes: int = 2) -> float:
     """Bytes of the packed matrix per weight, zeros counted: entries, bits, selections, starts, and gathered columns."""
-    rounds = list(_rounds(density))
-    steps = sum(steps for steps, _ in rounds)
-    gathered = (steps - 1) * 2 * STEP_COLUMNS
-    if form == "full":  # half of the columns as they come
-        entries = value_bytes * (1 / 2 + 2 * _words(rounds[1:]))
-        plain, steps = 32 * 4, steps - 1
-    else:
-        entries = value_bytes * (2 * _words(rounds) if form == "words" else density)
-        plain = 0
-    per_step = _STEP_BYTES.get(form, _STEP_BYTES["words"]) + _CHUNK_BYTES / _CHUNK_STEPS
-    return entries + (plain + steps * per_step + gathered) / _STEP_WEIGHTS
+    steps = sum(steps for steps, _ in _rounds(density))
+    per_step = _STEP_BYTES[form] + _CHUNK_BYTES / _CHUNK_STEPS
+    entries = value_bytes * (2 * words_per_weight(density) if form == "words" else density)
+    return entries + (steps * per_step + (steps - 1) * 2 * STEP_COLUMNS) / _STEP_WEIGHTS
 
 
 def structure_bytes(problem: Problem, nnz: int) -> int:

@@ -39,11 +39,9 @@ TILINGS = (
     Tiling(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
     Tiling(32, 4, 2, 3, 256, 2, 1, 2, wide=True, early=True, spread=True, dealt=True),
     Tiling(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
-    Tiling(8, 4, 1, 3, 128, 2, 1, 2, bulk=False, form="full"),
-    Tiling(64, 4, 2, 2, 256, 2, 1, 2, wide=True, form="full", spread=True),
-    Tiling(8, 4, 2, 3, 256, 2, 1, 1, fp8=True),
-    Tiling(16, 4, 1, 2, 128, 2, 1, 3, form="full", early=True, fp8=True),
-    Tiling(32, 4, 1, 2, 128, 2, 1, 2, wide=True, form="full", fp8=True, separate=True),
+    Tiling(8, 4, 2, 3, 256, 2, 1, 1, bulk=False, fp8=True),
+    Tiling(16, 4, 1, 2, 128, 2, 1, 3, early=True, fp8=True),
+    Tiling(32, 4, 1, 2, 128, 2, 1, 2, wide=True, fp8=True, separate=True),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
 CASES = (
@@ -65,11 +63,9 @@ CASES = (
     ((65, 700, 30, 0.25), TILINGS[12]),
     ((40, 390, 104, 0.3), TILINGS[13]),
     ((32, 640, 49, 1.0), TILINGS[12]),
-    ((70, 300, 7, 0.4), TILINGS[14]),
-    ((33, 520, 49, 0.5), TILINGS[15]),
-    ((70, 520, 7, 0.3), TILINGS[16]),
-    ((65, 390, 12, 0.6), TILINGS[17]),
-    ((33, 300, 30, 1.0), TILINGS[18]),
+    ((70, 520, 7, 0.3), TILINGS[14]),
+    ((65, 390, 12, 0.6), TILINGS[15]),
+    ((33, 300, 30, 1.0), TILINGS[16]),
 )
 
 
@@ -139,11 +135,11 @@ def test_clean_under_sanitizers_and_in_any_order(build, order):
         assert_exact(data, tiling, "f16", build, order)
     data = whole(matrix(50, 520, 0.3, empty=(0, 49), full=20), 30)
     assert_exact(data, TILINGS[12], "f16", build, order)
-    for tiling, n in ((TILINGS[15], 33), (TILINGS[16], 7), (TILINGS[17], 16)):
+    for tiling, n in ((TILINGS[14], 7), (TILINGS[15], 16)):
         assert_exact(whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), n), tiling, "f16", build, order)
 
 
-@pytest.mark.parametrize("tiling", [*(TILINGS[at] for at in (0, 2, 3, 6, 8, 10, 14, 16, 17))], ids=str)
+@pytest.mark.parametrize("tiling", [*(TILINGS[at] for at in (0, 2, 3, 6, 8, 10, 14, 15))], ids=str)
 def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling):
     dtype = "f8" if tiling.fp8 else "f16"
     data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast(dtype)

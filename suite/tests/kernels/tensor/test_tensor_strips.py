@@ -37,7 +37,7 @@ def unpacked(strips, map_words, panel, m, k, form, fp8=False):
     dense = np.zeros((strips.strips * STRIP_ROWS, strips.panels * panel))
     words = strips.stream.ravel()
     chunk_steps = (2 if form == "halves" else 4) * map_words
-    kind, per_register = (np.uint8 if fp8 else np.float16), 1 if form in ("words", "full") else 2
+    kind, per_register = (np.uint8 if fp8 else np.float16), 1 if form == "words" else 2
     bytes_each = 2 // per_register * kind(0).nbytes
     head = 0 if form == "bitmap" else 32 * map_words
     plain = -(-k // (STEP_COLUMNS * chunk_steps))
@@ -50,12 +50,7 @@ def unpacked(strips, map_words, panel, m, k, form, fp8=False):
             held: Any = words[4 * strips.offsets[chunk] : 4 * strips.offsets[chunk + 1]]
             gathered = nth >= here
             bits, rest = held[:head].reshape(32, -1), held[head:]
-            starts: Any = rest[:16].view(np.uint16) // bytes_each
-            if form == "full" and not gathered:  # every register, 16 bytes of each lane at a time
-                bits = np.full((32, map_words), 0xFFFFFFFF, np.uint32)
-                lanes = held[32 * chunk_steps :].reshape(chunk_steps, -1, 32, 4).transpose(2, 0, 1, 3)
-                starts, rest = 8 * chunk_steps * np.arange(32), np.concatenate([rest[:16], held[: 32 * chunk_steps]])
-                held = np.ascontiguousarray(lanes).ravel()
+            starts = rest[:16].view(np.uint16) // bytes_each
             entries = held.view(kind).reshape(-1, 2 // per_register)
             steps = int(rest[16]) if gathered else chunk_steps
             columns = rest[20 : 20 + 16 * steps if gathered else 20].view(np.uint16)
