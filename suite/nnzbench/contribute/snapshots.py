@@ -22,7 +22,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
-from nnzbench.problems.problem import DType
+from nnzbench.problems.problem import NETWORKS, DType
 from nnzbench.records.energy import Window
 from nnzbench.records.folder import Scope, Tuning
 from nnzbench.records.record import Record
@@ -96,7 +96,8 @@ def errors(found: Sequence[Record]) -> Iterator[str]:
     """Rows that passed no check: their error is above what their arithmetic may have."""
     for line, row in enumerate(found, start=2):
         math = math_class(row)
-        most = TOLERANCE["winograd" if math == "f32" else math]
+        network = math == "f8" and row.shape in NETWORKS
+        most = TOLERANCE["f8_network" if network else "winograd" if math == "f32" else math]
         if row.status == "ok" and row.relative_error is not None and row.relative_error > most:
             yield f"line {line}: the error {row.relative_error:g} is above {most:g}, and the row says 'ok'"
 
