@@ -41,6 +41,8 @@ class Check:
     problems: int = 0
     where: str = ""
     """Whose problems these are, and on which GPU."""
+    timed: bool = False
+    """Whether their code was timed at all."""
 
     @property
     def far(self) -> bool:
@@ -51,6 +53,8 @@ class Check:
     def words(self) -> str:
         """One sentence."""
         if math.isnan(self.ratio):
+            if self.timed:
+                return f"No time of `{self.kernel}` is recorded where its authors' code was timed."
             return f"No times of the authors' code are known for `{self.kernel}`."
         counted = f"{self.problems} problem{'s' * (self.problems != 1)}"
         return f"`{self.kernel}` is {self.ratio:.2f} times as fast as its authors' code ({counted} {self.where})."
@@ -88,13 +92,17 @@ class Authors:
         ]
         own = [(block, rows) for block, rows in answering if block.experiment == asked.experiment]
         claimed = [(block, rows.merge(self._cases(asked.experiment, asked.group), on="problem")) for block, rows in own]
-        for some, where in ((claimed, "of this claim"), (own, f"of {asked.experiment}"), (answering, "of others")):
+        for some, where in (
+            (claimed, "of this claim"),
+            (own, f"of {asked.experiment}"),
+            (answering, "of other experiments"),
+        ):
             pairs = [rows[["us", "over_us"]].dropna() for _, rows in some]
             count = sum(map(len, pairs))
             if count:
                 fact = table.facts_of_pairs(pd.concat(pairs).assign(**_FACT)).iloc[0]
-                return Check(side.kernel, float(fact["ratio"]), count, where + self._on)
-        return Check(side.kernel)
+                return Check(side.kernel, float(fact["ratio"]), count, where + self._on, timed=True)
+        return Check(side.kernel, timed=bool(answering))
 
     def measure(self, asked: Quantity, arithmetic: str = "f32") -> tuple[Outcome, list[str]]:
         """The quantity from the authors' times and the libraries' beside them, and the cases that have both."""

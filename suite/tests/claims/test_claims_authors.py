@@ -121,6 +121,7 @@ def test_problems_that_the_authors_did_not_time_leave_the_printed_number_too(tmp
     assert half.measured_authors == pytest.approx(1.757, abs=0.01)
     assert half.verdict == REPRODUCED  # the paper's three are 2.18
     assert "2.18" in half.note
+    assert ("No time of `sparsert_conv_paper` is recorded" in half.note) == dense_only
     assert (full.verdict, full.measured_authors) == (WEAKER, pytest.approx(2.58, abs=0.01))
     assert found["sparsert-conv-most"].verdict == WEAKER
     assert math.isnan(half.measured) == dense_only
