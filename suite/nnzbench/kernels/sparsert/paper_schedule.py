@@ -254,6 +254,8 @@ FEW_GROUPS = (1, 4)
 """Those of this project's own way with padding: on an H200 others came no nearer to the fastest than 1.3 %."""
 GROUPED_THREADS = 512
 """Largest block of several groups: the widths of one (M_blocks, Gy) share a program, whose registers fit the widest."""
+SUMS_BYTES = 48 * 1024
+"""Of shared memory that sums of groups may take where balancing makes a block twice as tall, on any GPU."""
 MAX_GRID_Y = 65535
 
 
@@ -333,7 +335,7 @@ def grid(m: int, n: int, of_groups: tuple[int, ...] = GROUPS) -> list[PaperTilin
     return [
         PaperTiling(count, n // width, groups)
         for count, width, groups in itertools.product(blocks, widths, of_groups)
-        if groups == 1 or width * groups <= GROUPED_THREADS
+        if groups == 1 or (width * groups <= GROUPED_THREADS and 2 * -(-m // count) * width * 4 <= SUMS_BYTES)
     ]
 
 

@@ -74,7 +74,7 @@ def test_awkward_matrices_on_the_processor(matrix, n, name):
     b = np.random.default_rng(2).standard_normal((matrix.k, n)).astype(np.float32)
     kernel = PaperKernel(name, balanced=name == "tuned")
     plans = list(kernel.plans(problem, Operands(matrix, {"b": b}, "p"), "sm_80"))
-    assert {plan.launches[0].block[1] for plan in plans} == set(paper.GROUPS)
+    assert {1, 2, 4, 8} <= {plan.launches[0].block[1] for plan in plans} <= set(paper.GROUPS)
     for plan in (plans[0], plans[-1]):
         assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), "f32")
 
