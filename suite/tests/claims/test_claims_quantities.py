@@ -198,7 +198,7 @@ def test_half_precision_pairs_with_single_on_problems_of_two_names(tmp_path):
         us = 3.0 if p.dtype == "f16" else 4.0
         at = {"experiment": p.experiment, "dtype": p.dtype}
         rows += [
-            row(p.name, "direct_conv", us, "paper_sbs4", **at),
+            row(p.name, "direct_conv", us, "paper_half2_sbs4" if p.dtype == "f16" else "paper_sbs4", **at),
             row(p.name, "direct_conv", 0.5, "paper_sbs4_padding_timed", **at),
         ]
         rows.append(row(p.name, "cudnn", 2.0 * us, f"{p.dtype}_nchw_plan00_default", **at))
