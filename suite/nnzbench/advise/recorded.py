@@ -180,8 +180,8 @@ def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: froz
     if not any(map(len, parts)):
         return None
     note = (
-        f"Nothing is recorded on {target.name}: its times are told from those of {source.name}, and ± holds four in "
-        "five of such times, held out GPU by GPU."
+        f"Nothing is recorded on {target.name}: its times are predicted from those of {source.name}, and ± holds four "
+        "in five of such times, held out GPU by GPU."
     )
     return Recorded(target.slug, pd.concat(parts, ignore_index=True), Told(note, within))
 

@@ -30,19 +30,19 @@ PRODUCTS, STRATA, MATRICES = "products on six GPUs", "strata of matrices on four
 PAIRS, PROGRAMS = "records of two GPUs", "records to four GPUs"
 COLUMNS = ("data", "kernel", "math", "target", "calibration", "count", "mean", "p90", "bias", "within", "inside", "aim")
 """A row per GPU held out: mean and 90th percentile of |predicted / taken - 1|, geometric mean of that quotient, the
-error bar that was told beforehand (from the other GPUs' errors) and the share of times inside it."""
+error bar that was predicted beforehand (from the other GPUs' errors) and the share of times inside it."""
 SAME_LEVEL = 0.005
 
 
 def held_out(times: pd.DataFrame) -> pd.DataFrame:
-    """The rows with `told`, microseconds from the other GPUs alone but for the cost of a launch, and `off`, its
+    """The rows with `predicted`, microseconds from the other GPUs alone but for the cost of a launch, and `off`, its
     logarithm over what was taken."""
     parts = []
     for slug, mine in times.groupby("gpu", sort=False):
-        told = transfer(times, listed()[str(slug)], float(mine["launch_us"].iloc[0]))
-        parts.append(mine.assign(told=mine["problem"].map(told)).dropna(subset="told"))
+        predicted = transfer(times, listed()[str(slug)], float(mine["launch_us"].iloc[0]))
+        parts.append(mine.assign(predicted=mine["problem"].map(predicted)).dropna(subset="predicted"))
     found = pd.concat(parts, ignore_index=True)
-    return found.assign(off=np.log(found["told"] / found["us"]))
+    return found.assign(off=np.log(found["predicted"] / found["us"]))
 
 
 def within(off: Iterable[float]) -> float:
@@ -116,8 +116,9 @@ def work_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def programs(reports: Path, library: str) -> pd.DataFrame | None:
-    """Records of the strata's matrices, told for each of the four GPUs: with one factor between the published program
-    and the recorded one, from the other three. `raw`: the logarithm of told over taken, without launches, before it."""
+    """Records of the strata's matrices, predicted for each of the four GPUs: with one factor between the published
+    program and the recorded one, from the other three. `raw`: the logarithm of predicted over taken, without launches,
+    before it."""
     parts = []
     for folder in folders(reports, f"*/{four_gpus.EXPERIMENT}"):
         if folder.parent.name not in listed():
@@ -131,20 +132,22 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
         keys = [f"{row.method} {row.level:g}" for row in each(mine)]
         floor = float(results.frame.loc[results.frame["policy"] == "hot", "floor_us"].median())
         here = work.loc[keys].assign(gpu=results.gpu, us=mine["geomean_us"].tolist(), launch_us=floor).reset_index()
-        told = [
-            rows.assign(told=rows["problem"].map(transfer(here, listed()[str(slug)], float(rows["launch_us"].iloc[0]))))
+        predicted = [
+            rows.assign(
+                predicted=rows["problem"].map(transfer(here, listed()[str(slug)], float(rows["launch_us"].iloc[0])))
+            )
             for slug, rows in theirs.groupby("gpu", sort=False)
         ]
-        parts.append(pd.concat(told, ignore_index=True).dropna(subset="told"))
+        parts.append(pd.concat(predicted, ignore_index=True).dropna(subset="predicted"))
     if not parts:
         return None
     found = pd.concat(parts, ignore_index=True)
     launch = found["launch_us"]
     working = np.maximum(found["us"] - launch, LEAST * found["us"])
-    found["raw"] = np.log((found["told"] - launch) / working)
+    found["raw"] = np.log((found["predicted"] - launch) / working)
     others = {slug: found.loc[found["gpu"] != slug, "raw"].mean() for slug in found["gpu"].unique()}
-    found["told"] = launch + (found["told"] - launch) * np.exp(-found["gpu"].map(others))
-    return found.assign(off=np.log(found["told"] / found["us"]))
+    found["predicted"] = launch + (found["predicted"] - launch) * np.exp(-found["gpu"].map(others))
+    return found.assign(off=np.log(found["predicted"] / found["us"]))
 
 
 def _lines(data: str, found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
@@ -155,7 +158,7 @@ def _lines(data: str, found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
             bar = within(others) if len(others) else math.nan
             said = (data, kernel, math_class, listed()[str(slug)].name)
             aim = AIMS.get(str(kernel), AIM)
-            yield (*said, 0, *_summary(mine["told"].to_numpy() / mine["us"].to_numpy(), bar), aim)
+            yield (*said, 0, *_summary(mine["predicted"].to_numpy() / mine["us"].to_numpy(), bar), aim)
             if len(mine) > CALIBRATION:
                 quotients, bars_told = _calibrated(mine)
                 yield (*said, CALIBRATION, *_summary(quotients, bars_told), AIM_CALIBRATED)
@@ -168,15 +171,15 @@ def _calibrated(mine: pd.DataFrame) -> tuple[Floats, Floats]:
     for _ in range(DRAWS):
         order = rng.permutation(len(mine))
         some, rest = mine.iloc[order[:CALIBRATION]], mine.iloc[order[CALIBRATION:]]
-        told = put_right(some, rest) / rest["us"].to_numpy()
-        quotients.append(told)
+        predicted = put_right(some, rest) / rest["us"].to_numpy()
+        quotients.append(predicted)
         bars_told.append(np.full(len(rest), left_out(some)))
     return np.concatenate(quotients), np.concatenate(bars_told)
 
 
 def put_right(some: pd.DataFrame, rest: pd.DataFrame) -> Floats:
-    """`told` of `rest` by what was taken (`us`) of `some`."""
-    return calibrate(some["told"].to_numpy(), some, some["us"].to_numpy(), rest["told"].to_numpy(), rest)
+    """`predicted` of `rest` by what was taken (`us`) of `some`."""
+    return calibrate(some["predicted"].to_numpy(), some, some["us"].to_numpy(), rest["predicted"].to_numpy(), rest)
 
 
 def left_out(some: pd.DataFrame) -> float:

@@ -185,9 +185,9 @@ RIDGE = 2.0
 """Weight that holds the slopes in sizes near 0."""
 
 
-def calibrate(told: Floats, work: pd.DataFrame, measured: Floats, rest: Floats, of_rest: pd.DataFrame) -> Floats:
-    """What is told of `rest`, put right by problems measured on the target too; one entry a row of their work."""
-    features, off = _features(told, work), np.log(measured / told)
+def calibrate(predicted: Floats, work: pd.DataFrame, measured: Floats, rest: Floats, of_rest: pd.DataFrame) -> Floats:
+    """What is predicted of `rest`, put right by problems measured on the target too; one entry a row of their work."""
+    features, off = _features(predicted, work), np.log(measured / predicted)
     centre = features.mean(axis=0)
     weights = np.linalg.solve(
         (features - centre).T @ (features - centre) + RIDGE * np.eye(features.shape[1]),
@@ -197,7 +197,7 @@ def calibrate(told: Floats, work: pd.DataFrame, measured: Floats, rest: Floats, 
     return found
 
 
-def _features(told: Floats, work: pd.DataFrame) -> Floats:
+def _features(predicted: Floats, work: pd.DataFrame) -> Floats:
     sizes = [work[name].to_numpy(float) for name in ("flops", "bytes", "m", "n")]
-    found: Floats = np.log(np.stack([told, *(np.maximum(one, 1.0) for one in sizes)], axis=1))
+    found: Floats = np.log(np.stack([predicted, *(np.maximum(one, 1.0) for one in sizes)], axis=1))
     return found

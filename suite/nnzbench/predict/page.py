@@ -31,9 +31,9 @@ LONG_US = 100.0
 """Of published times, from which on a launch is no more than a twentieth."""
 BANDS = (64, 256, 1024, 4096, math.inf)
 INTRO = f"""\
-`nnzbench predict EXPERIMENT --gpu NAME` and `nnzbench best LAYER --gpu NAME` tell times on GPUs without records. This
-page says how far they are off. Every GPU is held out in turn, all of its times at once: nothing of it is known but its
-data sheet and what a launch costs. Errors are |predicted / taken - 1|; *bias* is the geometric mean of that quotient.
+`nnzbench predict EXPERIMENT --gpu NAME` and `nnzbench best LAYER --gpu NAME` predict times on GPUs without records.
+This page says how far they are off. Every GPU is held out in turn, all of its times at once: nothing of it is known but
+its data sheet and what a launch costs. Errors are |predicted / taken - 1|; *bias* is the geometric mean of that quotient.
 
 * **Without any time of the target** a time follows from those that other GPUs take for the same problem, each over what
   its data sheet lets that work take: tensor cores at the rate that the board's power sustains, memory and L2, issue
@@ -55,10 +55,10 @@ REASONS = """\
   more than the dense peak), some half of an A100's and an H100's and nine tenths of an RTX 5080's. No GPU tells the
   next one's share.
 * **2:4 on GB10** in fp16 and bf16 is no faster than dense at 1,024 tokens and more (0.94 to 1.04 times), against twice
-  as fast by its data sheet. As one of six it also misleads those told from it.
+  as fast by its data sheet. As one of six it also misleads those predicted from it.
 * **Few tokens**: weights lie partly in L2, whose share is a guess from sizes; there the errors are largest.
-* **cuSPARSE on an RTX 4090** takes 1.6 times as long as told, on the A100 0.8 times, on all matrices alike: one factor,
-  which problems measured on the target remove.
+* **cuSPARSE on an RTX 4090** takes 1.6 times as long as predicted, on the A100 0.8 times, on all matrices alike: one
+  factor, which problems measured on the target remove.
 """
 
 
@@ -151,21 +151,21 @@ def _programs(reports: Path) -> str:
     printed = read("sputnik_table1_dataset", ("kernel", "precision", "peak_tflops"))
     spmm = printed[printed["kernel"] == "spmm"]
     most = dict(zip(spmm["precision"], spmm["peak_tflops"], strict=True))
-    told = _most_tflops(reports)
+    predicted = _most_tflops(reports)
     peaks = " and ".join(
-        f"{number(most[one])} TFLOP/s in {MATHS[one]} (this suite's kernel by the same rule, told for a V100: "
-        f"{number(told[one])})"
-        for one in told
+        f"{number(most[one])} TFLOP/s in {MATHS[one]} (this suite's kernel by the same rule, predicted for a V100: "
+        f"{number(predicted[one])})"
+        for one in predicted
     )
     sums16, sums32 = (_of_peak(one) for one in ("f16_sums", "f16"))
     cublas = math.exp(holdouts.programs(reports, "cublas")["raw"].mean())  # type: ignore[index]
     return (
-        f"**Sputnik.** The published fp16 Sputnik takes {factor} times as long as records of this suite's tell, on all "
-        f"four GPUs alike. It is not the way of launching: where times are above {LONG_US:g} µs, and a launch is a "
+        f"**Sputnik.** The published fp16 Sputnik takes {factor} times as long as records of this suite predict, on "
+        f"all four GPUs alike. It is not the way of launching: where times are above {LONG_US:g} µs, and a launch is a "
         f"twentieth of them, the factor is {slow}, else {fast}. It is not the GPUs either: held out in turn, the four "
         f"agree with each other (above). Sputnik's authors print a peak over their collection on a V100, {peaks}: "
-        "nearer to what is told than that build, which by its numbers is the slower program. The factor between two "
-        "programs is taken from the other three GPUs and divided out below.\n\n"
+        "nearer to what is predicted than that build, which by its numbers is the slower program. The factor between "
+        "two programs is taken from the other three GPUs and divided out below.\n\n"
         "**cuBLAS** of that set sums in fp16 (its source asks for `CUBLAS_COMPUTE_16F`), which GeForce cards do at "
         f"twice the rate. The test: the largest share of its peak that each GPU reaches is {sums32} with the rate of "
         f"fp32 sums, and {sums16} with that of fp16 sums, alike on all four. Told with the latter, records are off by "

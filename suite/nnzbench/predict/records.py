@@ -129,10 +129,10 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
 
 
 def moved(frame: pd.DataFrame, source: Gpu, target: Gpu) -> pd.DataFrame:
-    """Standing rows of records on `source`, with `told`: microseconds on `target`, NaN for arithmetic that it lacks."""
+    """Standing rows of records on `source`, with `predicted`: microseconds on `target`, NaN for arithmetic it lacks."""
     rows = holdouts.work_of(frame).assign(gpu=source.slug, problem=np.arange(len(frame)))
-    told = transfer(rows, target) if len(rows) else pd.Series(dtype=float)
-    return rows.assign(told=told.reindex(rows["problem"]).to_numpy(), problem=frame["problem"])
+    predicted = transfer(rows, target) if len(rows) else pd.Series(dtype=float)
+    return rows.assign(predicted=predicted.reindex(rows["problem"]).to_numpy(), problem=frame["problem"])
 
 
 def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu) -> pd.DataFrame:
@@ -142,20 +142,20 @@ def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu)
     parts = []
     for (kernel, math_class, _), group in standing(base.frame).groupby(["kernel", "math", "policy"], sort=False):
         rows = moved(group, source, target)
-        rows["told"] *= library_factor(str(kernel), str(math_class), source, target)
+        rows["predicted"] *= library_factor(str(kernel), str(math_class), source, target)
         rows = rows.merge(known, on=list(KEY), how="left")
         both = rows["known_us"].notna()
         how, within = "scaled", error_bar(str(kernel), str(math_class), source, target)
         if impossible := cannot(str(kernel), str(math_class), target.arch):
-            rows["told"], how, within = math.nan, impossible, math.nan
+            rows["predicted"], how, within = math.nan, impossible, math.nan
         elif both.sum() < FEWEST and math.isnan(within):
-            rows["told"], how = math.nan, UNJUDGED
+            rows["predicted"], how = math.nan, UNJUDGED
         elif both.sum() >= FEWEST:
             some = rows[both].assign(us=rows["known_us"])
             how, within = f"calibrated with {len(some)} problems", holdouts.left_out(some)
-            rows.loc[~both, "told"] = holdouts.put_right(some, rows[~both])
+            rows.loc[~both, "predicted"] = holdouts.put_right(some, rows[~both])
         rows = rows.assign(source_us=rows["us"], within=within, how=how)
-        rows = rows.assign(predicted_us=rows["known_us"].fillna(rows["told"]).replace(math.inf, math.nan))
+        rows = rows.assign(predicted_us=rows["known_us"].fillna(rows["predicted"]).replace(math.inf, math.nan))
         rows.loc[both, ["within", "how"]] = math.nan, "measured"
         parts.append(rows[list(COLUMNS)])
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))

@@ -353,7 +353,7 @@ def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(
         for gpu in ("h200", "a100", "2080ti")
     }
     assert (
-        "Nothing is recorded on NVIDIA A100-SXM4-40GB: its times are told from those of NVIDIA H200"
+        "Nothing is recorded on NVIDIA A100-SXM4-40GB: its times are predicted from those of NVIDIA H200"
         in told["a100"]["note"]
     )
     assert told["h200"]["note"] == ""

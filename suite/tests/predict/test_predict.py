@@ -75,14 +75,14 @@ def test_calibration_finds_a_factor_and_a_slope():
     rng = np.random.default_rng(1)
     n = rng.integers(64, 4096, 400)
     rows = work(problem=range(400), n=n, us=0.0)
-    told = rng.uniform(10, 200, 400)
+    predicted = rng.uniform(10, 200, 400)
     some, rest = rows.iloc[:20], rows.iloc[20:]
-    found = calibrate(told[:20], some, 3 * told[:20], told[20:], rest)
-    assert found == pytest.approx(3 * told[20:])
-    sloped = told * n**0.2
+    found = calibrate(predicted[:20], some, 3 * predicted[:20], predicted[20:], rest)
+    assert found == pytest.approx(3 * predicted[20:])
+    sloped = predicted * n**0.2
     before, after = (
-        told[20:] * np.exp(np.mean(np.log(n[:20] ** 0.2))),
-        calibrate(told[:20], some, sloped[:20], told[20:], rest),
+        predicted[20:] * np.exp(np.mean(np.log(n[:20] ** 0.2))),
+        calibrate(predicted[:20], some, sloped[:20], predicted[20:], rest),
     )
     assert np.abs(after / sloped[20:] - 1).mean() < 0.5 * np.abs(before / sloped[20:] - 1).mean()
 
@@ -126,9 +126,9 @@ def test_what_nothing_tells_the_error_of_is_not_predicted(tmp_path):
         problem="01_64x256x3136_90_dlmc", kernel="flash_llm", variant="f16", dtype="f16", gpu=H200
     )
     fake_records.write(tmp_path / H200 / "llm_layers", select([row]))
-    told = predict(tmp_path, "llm_layers", A100).rows
-    assert told["predicted_us"].isna().all()
-    assert set(told["how"]) == {UNJUDGED}
+    predicted = predict(tmp_path, "llm_layers", A100).rows
+    assert predicted["predicted_us"].isna().all()
+    assert set(predicted["how"]) == {UNJUDGED}
 
 
 def test_what_a_gpu_can_not_run_has_no_time_there():
@@ -143,10 +143,10 @@ def test_what_a_gpu_can_not_run_has_no_time_there():
 def test_the_command_tells_times_refusals_and_bad_input(tmp_path):
     written(tmp_path, H200, 0.05)
     run = CliRunner()
-    told = run.invoke(main, ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path)])
-    assert told.exit_code == 0, told.output
-    assert "60 times, 0 of them not predicted" in told.output
-    assert " ± 1" in told.output
+    predicted = run.invoke(main, ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path)])
+    assert predicted.exit_code == 0, predicted.output
+    assert "60 times, 0 of them not predicted" in predicted.output
+    assert " ± 1" in predicted.output
     asked = ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path), "--json", "--kernel", "sputnik"]
     found = json.loads(run.invoke(main, asked).output)
     assert (found["source"], found["target"], len(found["rows"])) == (H200, T4, 30)
@@ -182,21 +182,21 @@ def errors():
 
 def test_held_out_gpus_are_told_from_the_others_alone():
     times = published.strata("sputnik")
-    told = holdouts.held_out(times)
-    assert len(told) == 4 * 28
+    predicted = holdouts.held_out(times)
+    assert len(predicted) == 4 * 28
     spoilt = times.assign(us=times["us"].where(times["gpu"] != T4_LIKE, 1e6))
     mine = holdouts.held_out(spoilt).query("gpu == @T4_LIKE")
-    assert mine["told"].to_numpy() == pytest.approx(told.query("gpu == @T4_LIKE")["told"].to_numpy())
+    assert mine["predicted"].to_numpy() == pytest.approx(predicted.query("gpu == @T4_LIKE")["predicted"].to_numpy())
 
 
 def test_errors_and_bars_are_recomputed_by_hand(errors):
-    told = holdouts.held_out(published.products(sparse=False))
-    mine = told[(told["gpu"] == "nvidia-b200") & (told["math"] == "f8")]
+    predicted = holdouts.held_out(published.products(sparse=False))
+    mine = predicted[(predicted["gpu"] == "nvidia-b200") & (predicted["math"] == "f8")]
     row = errors[(errors["target"] == "NVIDIA B200") & (errors["math"] == "f8") & (errors["kernel"] == "cublaslt")]
     row = row[row["calibration"] == 0].iloc[0]
-    quotients = (mine["told"] / mine["us"]).to_numpy()
+    quotients = (mine["predicted"] / mine["us"]).to_numpy()
     assert (row["count"], row["mean"]) == (len(mine), pytest.approx(np.mean(np.abs(quotients - 1))))
-    others = told[(told["gpu"] != "nvidia-b200") & (told["math"] == "f8")]["off"].abs()
+    others = predicted[(predicted["gpu"] != "nvidia-b200") & (predicted["math"] == "f8")]["off"].abs()
     assert row["within"] == pytest.approx(math.expm1(np.quantile(others, holdouts.ASKED)))
     assert row["inside"] == pytest.approx(np.mean(np.abs(np.log(quotients)) <= np.quantile(others, holdouts.ASKED)))
 

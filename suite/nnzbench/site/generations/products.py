@@ -1,4 +1,4 @@
-"""Dense and 2:4 products on ten GPUs, type by type: times that others published, this suite's, and told ones."""
+"""Dense and 2:4 products on ten GPUs, type by type: times that others published, this suite's, and predicted ones."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ GPUS = (
     "nvidia-b200", "nvidia-gb10",
 )  # fmt: skip
 """Rows of each table, H100 in both its forms; other measured GPUs follow."""
-HOW = {"measured": "**measured**", "published": "published", "told": "*told*"}
-MARKERS = {"measured": "o", "published": "o", "told": "x"}
+HOW = {"measured": "**measured**", "published": "published", "predicted": "*predicted*"}
+MARKERS = {"measured": "o", "published": "o", "predicted": "x"}
 TOKEN_COLOURS = dict(zip(gemm_2to4.TOKENS, ("#88CCEE", "#44AA99", "#CC6677", "#332288"), strict=True))
 WIDTH_IN, ROW_IN, LEFT_IN = 4.6, 0.2, 1.35
 """Of a figure whose letters are read where a page shows it 420 pixels wide."""
@@ -43,9 +43,9 @@ KEYS = ["gpu", "how", "math", "m", "k", "n"]
 
 
 def times(sets: Sequence[ResultSet]) -> pd.DataFrame:
-    """A row per GPU, way of knowing (`how`: measured, published or told), type and product.
+    """A row per GPU, way of knowing (`how`: measured, published or predicted), type and product.
 
-    Columns `KEYS`, `dense_us` and `sparse_us` (NaN: none), `dense_within` and `sparse_within` (error bars of told
+    Columns `KEYS`, `dense_us` and `sparse_us` (NaN: none), `dense_within` and `sparse_within` (error bars of predicted
     times, as fractions), `dense_least` and `sparse_least`, what the data sheet lets the product take, µs.
     """
     measured = [one for one in sets if one.experiment == gemm_2to4.EXPERIMENT.name and one.gpu in listed()]
@@ -65,8 +65,8 @@ def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
     sides = []
     for sparse, name in ((False, "dense"), (True, "sparse")):
         known = pd.concat([published.products(sparse).assign(how="published"), *_measured(sets, sparse)])
-        told = [told for slug in GPUS for told in _told(known, listed()[slug], KERNELS[sparse])]
-        every = pd.concat([known, *told], ignore_index=True)
+        predicted = [predicted for slug in GPUS for predicted in _predicted(known, listed()[slug], KERNELS[sparse])]
+        every = pd.concat([known, *predicted], ignore_index=True)
         every = every[[key in asked for key in zip(every["math"], every["m"], every["k"], every["n"], strict=True)]]
         every = every.drop_duplicates(KEYS).assign(least=_least(every.drop_duplicates(KEYS)))
         names = {one: f"{name}_{one}" for one in ("us", "within", "least")}
@@ -85,15 +85,15 @@ def _measured(sets: Sequence[ResultSet], sparse: bool) -> Iterator[pd.DataFrame]
         yield work.assign(gpu=results.gpu, how="measured", us=rows["median_us"], launch_us=published.GEMM_START_US)
 
 
-def _told(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFrame]:
+def _predicted(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFrame]:
     """Of each type that the GPU multiplies and that nobody timed on it; each with its error bar."""
     for math_class, rows in known.groupby("math", sort=False):
         one = str(math_class)
         if (rows["gpu"] == gpu.slug).any() or not gpu.rate(one) or cannot(kernel, one, gpu.arch):
             continue
         work = rows.drop_duplicates("problem")
-        told = work["problem"].map(transfer(rows, gpu))
-        yield work.assign(gpu=gpu.slug, how="told", us=told, within=holdouts.bars()[kernel, one])
+        predicted = work["problem"].map(transfer(rows, gpu))
+        yield work.assign(gpu=gpu.slug, how="predicted", us=predicted, within=holdouts.bars()[kernel, one])
 
 
 def _least(rows: pd.DataFrame) -> pd.Series[float]:
@@ -128,7 +128,7 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
     return facts_of_pairs(pairs).merge(which.drop_duplicates(["subject", "group"]), on=["subject", "group"])
 
 
-def section(found: pd.DataFrame, told: pd.DataFrame) -> str:
+def section(found: pd.DataFrame, predicted: pd.DataFrame) -> str:
     """A table a type, what FP8 and INT8 change, and what was left out."""
     parts = []
     for math_class in gemm_2to4.TYPES:
@@ -138,11 +138,11 @@ def section(found: pd.DataFrame, told: pd.DataFrame) -> str:
             f"{MATHS[math_class]}, {counts.min()} products that all published GPUs with the type have: µs dense → 2:4, "
             "gain, and shares of what the data sheet allows (dense / 2:4)"
         )
-        told_of = told[(told["fact"] == "2:4") & (told["math"] == math_class)]
-        parts.append(folded(_type_table(rows, told_of), title, 0))
+        predicted_of = predicted[(predicted["fact"] == "2:4") & (predicted["math"] == math_class)]
+        parts.append(folded(_type_table(rows, predicted_of), title, 0))
     title = "What FP8 and INT8 change: dense products over dense fp16 ones; and why FP4 is left out"
-    parts.append(folded(_over_half(told[told["fact"] == "type"]) + "\n\n" + _fp4(), title, 0))
-    parts.append(folded(_held_out(), "How far told times are off: every GPU held out, mean error and bias", 0))
+    parts.append(folded(_over_half(predicted[predicted["fact"] == "type"]) + "\n\n" + _fp4(), title, 0))
+    parts.append(folded(_held_out(), "How far predicted times are off: every GPU held out, mean error and bias", 0))
     return "\n\n".join(parts)
 
 
@@ -231,7 +231,7 @@ def short(slug: str) -> str:
 
 def figure(gains: pd.DataFrame, fact: str, title: str) -> Figure | None:
     """A panel a type: times as fast, a row per GPU and a marker per number of tokens; filled where measured, hollow
-    where published, a cross where told."""
+    where published, a cross where predicted."""
     rows = gains[gains["fact"] == fact]
     if rows.empty:
         return None

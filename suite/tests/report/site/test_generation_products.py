@@ -1,4 +1,4 @@
-"""Dense and 2:4 products on ten GPUs: published, measured and told apart, and every number from the published file."""
+"""Dense and 2:4 products on ten GPUs: published, measured and predicted; every number is of the published file."""
 
 import fake_records
 import numpy as np
@@ -26,11 +26,11 @@ def test_ten_gpus_are_published_or_told_with_sixty_products_a_type(found):
     assert set(times["gpu"]) == set(products.GPUS)
     published = times[times["how"] == "published"]
     assert (published.groupby(["math", "gpu"])["dense_us"].count() >= 60).all()
-    told = times[times["how"] == "told"]
-    assert told["dense_within"].fillna(told["sparse_within"]).notna().all()
-    assert set(told.loc[told["gpu"] == "tesla-v100-sxm2-16gb", "math"]) == {"f16"}
-    assert told.loc[told["gpu"] == "tesla-t4", "sparse_us"].isna().all()  # no sparse tensor cores
-    assert set(told.loc[told["gpu"] == H100, "dense_within"].dropna()) <= set(holdouts.bars().values())
+    predicted = times[times["how"] == "predicted"]
+    assert predicted["dense_within"].fillna(predicted["sparse_within"]).notna().all()
+    assert set(predicted.loc[predicted["gpu"] == "tesla-v100-sxm2-16gb", "math"]) == {"f16"}
+    assert predicted.loc[predicted["gpu"] == "tesla-t4", "sparse_us"].isna().all()  # no sparse tensor cores
+    assert set(predicted.loc[predicted["gpu"] == H100, "dense_within"].dropna()) <= set(holdouts.bars().values())
 
 
 def test_gains_recompute_from_the_published_file(found):
@@ -52,15 +52,15 @@ def test_what_was_measured_stands_beside_what_was_published_and_is_told_no_more(
     rows = []
     for kernel, label, us, nnz in (("cublaslt", "dense", 12.0, 2048**2), ("cusparselt", "2to4", 8.0, 2048**2 // 2)):
         name = f"{label}_llama_1b_2048x2048x64_{'0_uniform' if label == 'dense' else '50_nm'}_f16"
-        told = sizes | {"kernel": kernel, "variant": "f16_rowmajor_algo00", "problem": name, "nnz": nnz}
-        rows.append(fake_records.record(**told, sparsity=1 - nnz / 2048**2, median_us=us, q1_us=us, q3_us=us))
+        predicted = sizes | {"kernel": kernel, "variant": "f16_rowmajor_algo00", "problem": name, "nnz": nnz}
+        rows.append(fake_records.record(**predicted, sparsity=1 - nnz / 2048**2, median_us=us, q1_us=us, q3_us=us))
     fake_records.write(tmp_path / H100 / "gemm_2to4", select(rows))
     times = products.times([load(tmp_path / H100 / "gemm_2to4")])
     mine = times[(times["gpu"] == H100) & (times["math"] == "f16")]
     assert list(zip(mine["how"], mine["dense_us"], mine["sparse_us"], strict=True)) == [("measured", 12.0, 8.0)]
     text = products.section(times, products.facts(times))
     assert "| H100 80GB HBM3 | **measured** | 12.00 → 8.00 **1.50×**" in text
-    assert "told" in set(times.loc[(times["gpu"] == H100) & (times["math"] == "f8"), "how"])
+    assert "predicted" in set(times.loc[(times["gpu"] == H100) & (times["math"] == "f8"), "how"])
 
 
 def test_figures_are_narrow_and_tell_ways_of_knowing_apart(found):
