@@ -174,7 +174,7 @@ def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: froz
         bar = error_bar(*key, source, target)
         if math.isnan(bar) or cannot(*key, target.arch):
             continue
-        times = moved(rows, source, target)["told"] * library_factor(*key, source, target)
+        times = moved(rows, source, target)["predicted"] * library_factor(*key, source, target)
         parts.append(rows.assign(median_us=times.to_numpy(), arch=target.arch)[np.isfinite(times.to_numpy())])
         within[key] = bar
     if not any(map(len, parts)):

@@ -33,7 +33,8 @@ BANDS = (64, 256, 1024, 4096, math.inf)
 INTRO = f"""\
 `nnzbench predict EXPERIMENT --gpu NAME` and `nnzbench best LAYER --gpu NAME` predict times on GPUs without records.
 This page says how far they are off. Every GPU is held out in turn, all of its times at once: nothing of it is known but
-its data sheet and what a launch costs. Errors are |predicted / taken - 1|; *bias* is the geometric mean of that quotient.
+its data sheet and what a launch costs. Errors are |predicted / taken - 1|; *bias* is the geometric mean of that
+quotient.
 
 * **Without any time of the target** a time follows from those that other GPUs take for the same problem, each over what
   its data sheet lets that work take: tensor cores at the rate that the board's power sustains, memory and L2, issue
