@@ -37,7 +37,7 @@ from nnzbench.kernels.registry import about, role_of
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report import render
 
-CLASSES = {"f32", "tf32", "f16", "bf16", "i8", "winograd"}
+CLASSES = {"f32", "tf32", "f16", "bf16", "f8", "i8", "winograd"}
 REAL = {"dlmc", "weights"}
 RUN = ["problem", "dtype", "kernel", "device"]
 NAME = re.compile(
@@ -74,13 +74,22 @@ def rows(folder: Path) -> pd.DataFrame:
     ]
     frame = of_one_pattern(frame.assign(cut=cut))
     first = frame["variant"].str.partition("_")[0]
+    frame["math"] = first.where(first.isin(CLASSES), frame["dtype"]).mask(frame["kernel"] == "tensor_spmm_tf32", "tf32")
     runs = {name: run_of(folder / name) for name in frame["environment"].unique()}
     return frame.assign(
-        math=first.where(first.isin(CLASSES), frame["dtype"]).mask(frame["kernel"] == "tensor_spmm_tf32", "tf32"),
+        pruned=of_pruned(frame),
         role=[role_of(*key) for key in zip(frame["kernel"], frame["variant"], strict=True)],
         run=frame["environment"].map(runs),
         stem=frame["problem"].map(stem),
     )
+
+
+def of_pruned(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a row is a dense product with the pruned matrix, where one with the unpruned matrix was timed as well."""
+    unpruned = frame["variant"].str.endswith("_unpruned")
+    either = unpruned.groupby([frame["problem"], frame["math"], frame["policy"]]).transform("any")
+    dense = frame["kernel"].map({one: about(one).work == "dense" for one in set(frame["kernel"])})
+    return either.astype(bool) & dense.astype(bool) & ~unpruned
 
 
 def run_of(path: Path) -> str:
@@ -116,6 +125,7 @@ def times(folder: Path, side: Selector, like: Selector | None = None) -> pd.Data
     """The least time of a side on each problem and policy; `tuned` is of all that competes."""
     found = rows(folder)
     found = found[found["math"].isin([side.math, side.also])]
+    found = found[found["pruned"] == side.pruned]
     for column, wanted in (("kernel", side.kernels), ("role", side.roles)):
         found = found[found[column].isin(wanted)] if wanted else found
     if side.source:
