@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,6 +34,7 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.results import load
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison
+from nnzbench.host import processors
 from nnzbench.kernels.registry import about, role_of
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report import render
@@ -318,6 +320,15 @@ def asked_of(folder: Path) -> tuple[list[tuple[Data, Comparison]], set[tuple[str
     return asked, beyond
 
 
+def checked(folder: Path, copy: Path) -> tuple[int, int, list[str]]:
+    """Of one page: how many facts are computed again, how many are of more than its records, and what is wrong."""
+    if not (facts := folder / "facts.csv").is_file():
+        return 0, 0, [f"{folder}: there are records and no facts.csv"]
+    asked, beyond = asked_of(copy)
+    of, found = wrong_rows(facts, asked, beyond)
+    return of, len(beyond), found
+
+
 def main() -> int:
     """Checks all pages; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -328,18 +339,11 @@ def main() -> int:
         print(f"{reports}: no records", file=sys.stderr)
         return 2
     count, other, wrong = 0, 0, []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(processors()) as pool:
         shutil.copytree(reports, scratch, dirs_exist_ok=True)
-        for folder in pages:
-            facts = folder / "facts.csv"
-            if facts.is_file():
-                asked, beyond = asked_of(Path(scratch) / folder.relative_to(reports))
-                of, found = wrong_rows(facts, asked, beyond)
-                count += of
-                other += len(beyond)
-                wrong += found
-            else:
-                wrong.append(f"{folder}: there are records and no facts.csv")
+        copies = [Path(scratch) / folder.relative_to(reports) for folder in pages]
+        for of, beyond, found in pool.map(checked, pages, copies):
+            count, other, wrong = count + of, other + beyond, wrong + found
     if (generations := reports / "generations" / "facts.csv").is_file():
         of, found = wrong_products(generations)
         count, wrong = count + of, wrong + found

@@ -26,10 +26,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 from nnzbench.plans.plan import Unsupported
 
 _KIB = 1024
+Family = Literal["server", "graphics", "integrated"]
 
 CAPABILITIES = {
     "mma_f16_k4": "mma.sync .m8n8k4 of fp16: the tensor cores of Volta",
@@ -110,6 +112,9 @@ class Architecture:
     """Registers are handed out to warps in these steps."""
     partitions: int = 4
     """An SM's registers and warps are split evenly over so many schedulers."""
+    family: Family = "graphics"
+    """Whether its parts have HBM (`server`), share their memory with a processor (`integrated`), or are graphics cards
+    and what is made of the same chips."""
 
     @property
     def number(self) -> int:
@@ -130,31 +135,33 @@ class Architecture:
 _TABLE = (
     Architecture(
         "sm_70", "Tesla V100", 80, 32, 64, 96 * _KIB, 96 * _KIB, "6.0", _SM_70,
-        last_cuda=12, compiled=True, shared_unit=256, reserved_bytes=0,
+        last_cuda=12, compiled=True, shared_unit=256, reserved_bytes=0, family="server",
     ),
     Architecture(
         "sm_72", "Jetson AGX Xavier", 8, 32, 64, 96 * _KIB, 96 * _KIB, "6.1", _SM_70,
-        last_cuda=12, shared_unit=256, reserved_bytes=0,
+        last_cuda=12, shared_unit=256, reserved_bytes=0, family="integrated",
     ),
     Architecture(
         "sm_75", "Tesla T4", 40, 16, 32, 64 * _KIB, 64 * _KIB, "6.3", _SM_75,
         compiled=True, shared_unit=256, reserved_bytes=0, l1_clock_bytes=64,
     ),
-    Architecture("sm_80", "A100", 108, 32, 64, 164 * _KIB, 163 * _KIB, "7.0", _SM_80, compiled=True),
+    Architecture("sm_80", "A100", 108, 32, 64, 164 * _KIB, 163 * _KIB, "7.0", _SM_80, compiled=True, family="server"),
     Architecture("sm_86", "RTX A6000", 84, 16, 48, 100 * _KIB, 99 * _KIB, "7.1", _SM_80, compiled=True),
-    Architecture("sm_87", "Jetson AGX Orin", 16, 16, 48, 164 * _KIB, 163 * _KIB, "7.4", _SM_80),
+    Architecture(
+        "sm_87", "Jetson AGX Orin", 16, 16, 48, 164 * _KIB, 163 * _KIB, "7.4", _SM_80, family="integrated"
+    ),
     Architecture("sm_89", "GeForce RTX 4090", 128, 24, 48, 100 * _KIB, 99 * _KIB, "7.8", _SM_89, compiled=True),
     Architecture(
         "sm_90", "H100", 132, 32, 64, 228 * _KIB, 227 * _KIB, "7.8", _SM_90,
-        frozenset({"wgmma", "setmaxnreg"}), "a", compiled=True, whole=True,
+        frozenset({"wgmma", "setmaxnreg"}), "a", compiled=True, whole=True, family="server",
     ),
     Architecture(
         "sm_100", "B200", 148, 32, 64, 228 * _KIB, 227 * _KIB, "8.6", _SM_100,
-        frozenset({"tcgen05", "setmaxnreg"}), "af", compiled=True,
+        frozenset({"tcgen05", "setmaxnreg"}), "af", compiled=True, family="server",
     ),
     Architecture(
         "sm_103", "B300", 148, 32, 64, 228 * _KIB, 227 * _KIB, "8.8", _SM_100,
-        frozenset({"tcgen05", "setmaxnreg"}), "af", compiled=True,
+        frozenset({"tcgen05", "setmaxnreg"}), "af", compiled=True, family="server",
     ),
     Architecture(
         "sm_120", "GeForce RTX 5090", 170, 24, 48, 100 * _KIB, 99 * _KIB, "8.7", _SM_100,
@@ -162,7 +169,7 @@ _TABLE = (
     ),
     Architecture(
         "sm_121", "GB10", 48, 24, 48, 100 * _KIB, 99 * _KIB, "8.8", _SM_100,
-        frozenset({"block_scaled_mma", "setmaxnreg"}), "af", compiled=True,
+        frozenset({"block_scaled_mma", "setmaxnreg"}), "af", compiled=True, family="integrated",
     ),
 )  # fmt: skip
 

@@ -13,26 +13,19 @@ import difflib
 import functools
 import re
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
-from nnzbench.plans.architectures import architecture
+from nnzbench.plans.architectures import Family, architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.records.record import RecordError
 
 Floats = NDArray[np.float64]
-Family = Literal["server", "graphics", "integrated"]
 SCHEDULERS, LANES = 4, 32
 """Of an SM: warps that issue in a clock, and threads of a warp."""
-FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("sm_70", "sm_80", "sm_90", "sm_100", "sm_103"), "server"),
-    **dict.fromkeys(("sm_72", "sm_87", "sm_110", "sm_121"), "integrated"),
-}
-"""Architectures with HBM, and those that share their memory with a processor; the others are of graphics cards."""
 SUSTAINED, PER_OCTAVE, AT_WATTS = 0.7, 0.1, 0.44
 """Share of their peak that tensor cores sustain within the power of a board, by watts per fp16 TFLOP/s: as power
 limits, twice the watts give an eighth of the peak more, up to all of it."""
@@ -68,7 +61,7 @@ class Gpu:
     @property
     def family(self) -> Family:
         """What else is built alike."""
-        return FAMILIES.get(self.arch, "graphics")
+        return architecture(self.arch).family
 
     @property
     def issue(self) -> float:

@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(64) scale(float* c) {
     c[threadIdx.x] = s[63 - threadIdx.x];
 }
 """
-SUPPORT_FILES = {"masked_softmax.cu", "network_steps.cu", "peaks.cu", "turn.cu"}
+SUPPORT_FILES = {"decoder_steps.cu", "masked_softmax.cu", "network_steps.cu", "peaks.cu", "turn.cu"}
 """Kernels of the suite itself, and those that run between a library's calls: no plan of a kernel names them."""
 
 

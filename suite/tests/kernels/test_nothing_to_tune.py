@@ -1,5 +1,6 @@
 """Kernels that say there is nothing to tune: whatever they are asked for, all they have is what they run untuned."""
 
+import contextlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -28,7 +29,8 @@ def found(name):
         for problem in experiment.problems() if name in experiment.kernels else ():
             if problem.op in kernel.ops:
                 nothing = SimpleNamespace(sparse=None, dense=None)
-                yield list(kernel.candidates(problem, nothing, SimpleNamespace(arch="sm_90")))
+                with contextlib.suppress(Unsupported):
+                    yield list(kernel.candidates(problem, nothing, SimpleNamespace(arch="sm_90")))
 
 
 def plans(kernel, problem):

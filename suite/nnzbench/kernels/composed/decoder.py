@@ -423,9 +423,9 @@ def on_host(network: Network, family: Family, device: Device) -> Prepared:
     return Prepared(run, lambda: held[f"{HEAD}.c"][::LOGITS], poison, lambda: None)
 
 
-def require(problem: Problem, operands: Operands, name: str) -> None:
+def require(problem: Problem, name: str) -> None:
     """Raises `Unsupported` where the family is not for such weights."""
-    whole = operands.sparse.nnz == operands.sparse.m * operands.sparse.k
+    whole = problem.sparsity == 0
     if name in ("dense_block", "fp8_block") and not whole:
         raise Unsupported("dense products are those of the problem without zeros")
     if name == "sparse_block" and whole:
@@ -446,7 +446,7 @@ class Block:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per family. Raises `Unsupported` for weights that are not for it."""
-        require(problem, operands, self.name)
+        require(problem, self.name)
         network = Network(problem, operands, device)
         for family in self.families:
 
@@ -472,7 +472,7 @@ class BlockParts:
         network = Network(problem, operands, device)
         for kernel, families in FAMILIES.items():
             try:
-                require(problem, operands, kernel)
+                require(problem, kernel)
             except Unsupported:
                 continue
             for family in families:
@@ -521,7 +521,7 @@ class BlockSteps:
         if not isinstance(device, GpuDevice):
             raise Unsupported("without its products the network has no result to check")
         network = Network(problem, operands, device)
-        whole = operands.sparse.nnz == operands.sparse.m * operands.sparse.k
+        whole = problem.sparsity == 0
         family = DENSE if whole else FAMILIES["sparse_block"][0]
 
         def prepare() -> Prepared:

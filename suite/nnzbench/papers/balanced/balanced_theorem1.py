@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from nnzbench.matrices import prune
 from nnzbench.papers.balanced import PAPER
@@ -39,7 +40,7 @@ class Sampled(NamedTuple):
 
 def order_variance(k: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """H of equation 3 for standard normal weights: the asymptotic variance of the k-th smallest of `count`."""
-    density = norm.pdf(norm.ppf(k / count))
+    density = np.exp(-(ndtri(k / count) ** 2) / 2) / math.sqrt(2 * math.pi)
     return k * (count - k) / (count**3 * density**2)
 
 

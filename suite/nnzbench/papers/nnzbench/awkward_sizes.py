@@ -23,7 +23,7 @@ EXPERIMENT = Experiment(
             ("row_stream", "ring", "balanced", "eie", "eie_columns", "sparsert", "sparsert_pattern"), AND_F16
         ),
         **dict.fromkeys(("direct_conv", "sparsert_conv", "pattern_conv"), AND_F16),
-        **dict.fromkeys(("tensor_spmm", "delta_spmv"), ("f16", "bf16")),
+        **dict.fromkeys(("tensor_spmm", "delta_spmv"), ("f16", "bf16", "f8")),
         **dict.fromkeys(("flash_llm", "spinfer"), ("f16",)),
         **dtypes_of("tensor_spmm_tf32", "merge_spmm", "aspt", "ring_sddmm", "aspt_sddmm"),
         **dtypes_of("sparsert_paper", "sparsert_unbalanced", "sparsert_fixed", "sparsert_rolled"),

@@ -49,7 +49,7 @@ def test_every_program_is_measured_through_each_library_in_turns(runner: ModuleT
         (library, number, policy)
         for number, order in ((1, ("cupy", "pycuda")), (2, ("pycuda", "cupy")))
         for library in order
-        for policy in ("hot", "cold")
+        for policy in ("hot", "cold", "stream")
     ]
     assert all(row.median_us > 0 for row in same)
     assert runner.differing(same) == []
