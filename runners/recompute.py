@@ -338,7 +338,8 @@ def main() -> int:
     if not pages:
         print(f"{reports}: no records", file=sys.stderr)
         return 2
-    count, other, wrong = 0, 0, []
+    count, other = 0, 0
+    wrong: list[str] = []
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(processors()) as pool:
         shutil.copytree(reports, scratch, dirs_exist_ok=True)
         copies = [Path(scratch) / folder.relative_to(reports) for folder in pages]
