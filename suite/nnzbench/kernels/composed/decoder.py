@@ -115,10 +115,18 @@ class Network:
     def __init__(self, problem: Problem, operands: Operands, device: Device) -> None:
         self.problem, self.operands, self.device = problem, operands, device
         self.case = Case.of(problem)
-        self.matrices: Mapping[str, CSR] = _SHARED.once_for(
-            operands.sparse, "matrices", lambda: matrices(self.case.net, operands.sparse)
-        )
-        self.scales = scales(self.matrices)
+
+    @functools.cached_property
+    def matrices(self) -> Mapping[str, CSR]:
+        """Of a block, by name."""
+        weights = self.operands.sparse
+        found: Mapping[str, CSR] = _SHARED.once_for(weights, "matrices", lambda: matrices(self.case.net, weights))
+        return found
+
+    @functools.cached_property
+    def scales(self) -> Mapping[str, float]:
+        """What FP8 operands are multiplied by."""
+        return scales(self.matrices)
 
     def matrix(self, name: str, math: DType) -> CSR:
         """A product's, rounded to that type; the same one for every problem with these weights."""
