@@ -159,7 +159,7 @@ def _build_gpu(reports: Path, gpu: str) -> None:
     """Writes what stands beside the pages of one GPU, but its coverage."""
     judged = claims.judge(reports, gpu)
     peers_page.write(reports, gpu)
-    if any(one.verdict != claims.NOT_MEASURABLE for one in judged):  # a GPU with a few tables has none to judge
+    if any(one.verdict in (*claims.JUDGED, claims.UNDECIDED) for one in judged):  # a GPU with a few tables has none
         claims_page.write(reports, gpu, judged)
     else:
         claims_page.remove(reports, gpu)
