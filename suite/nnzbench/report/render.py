@@ -37,10 +37,10 @@ class NotRecorded(Exception):
     """A finding speaks of a fact that is not there."""
 
 
-def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
+def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: Sequence[str] = ()) -> Path:
     """Writes the page's files into the folder of the results, and returns the path of its README.md.
 
-    `gaps`: sentences on what is missing that the records alone do not tell.
+    `gaps`: sentences on what is missing that the records alone do not tell; `unmeasured`: on cells without a time.
     """
     view = View(results, page.attributes)
     figures = [one for figure in page.figures if (one := _figure(figure, view))]
@@ -68,6 +68,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             untuned=problems.untuned(results.frame),
             failures=problems.failures(results.frame, view.names()),
             gaps=[*results.left_out, *gaps],
+            unmeasured=[*unmeasured],
             recordings=problems.recordings(results),
             clocks=problems.clocks(results.frame),
             beyond=problems.beyond(results.frame),

@@ -151,7 +151,7 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted]:
     lacking = problems_missing(results.experiment, results.frame["problem"])
     counted = coverage.count(results.experiment, results.recorded)
     page = page_of(results.experiment) or render.generic(results)
-    path = render.write(page, results, (*lacking, *coverage.gaps(counted)))
+    path = render.write(page, results, lacking, coverage.gaps(counted))
     return Built(results.experiment, results.gpu, "built", path), counted
 
 

