@@ -33,7 +33,7 @@ _FACT |= {"tuned": True, "one_run": False}
 
 @dataclass(frozen=True)
 class Check:
-    """One kernel beside its authors' code."""
+    """One kernel, or those that stand for it, beside its authors' code."""
 
     kernel: str
     ratio: float = math.nan
@@ -81,10 +81,11 @@ class Authors:
         """
         if asked.statistic in ("seconds", "deviation", "instances", "memory", "memory or buffers"):
             return []
-        sides = {one.kernel: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
+        sides = {one.kernels: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
         return [self._check(asked, one) for one in sides.values()]
 
     def _check(self, asked: Quantity, side: Selector) -> Check:
+        names = "`, `".join(side.kernels)
         answering = [
             (block, block.rows.assign(us=block.rows[f"here{at}"], over_us=block.rows[f"theirs{at}"]))
             for block in self._blocks
@@ -101,8 +102,8 @@ class Authors:
             count = sum(map(len, pairs))
             if count:
                 fact = table.facts_of_pairs(pd.concat(pairs).assign(**_FACT)).iloc[0]
-                return Check(side.kernel, float(fact["ratio"]), count, where + self._on, timed=True)
-        return Check(side.kernel, timed=bool(answering))
+                return Check(names, float(fact["ratio"]), count, where + self._on, timed=True)
+        return Check(names, timed=bool(answering))
 
     def measure(self, asked: Quantity, arithmetic: str = "f32") -> tuple[Outcome, list[str]]:
         """The quantity from the authors' times and the libraries' beside them, and the cases that have both."""

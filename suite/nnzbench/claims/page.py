@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -68,9 +69,15 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
         as_published=Counter(one.verdict for one in verdicts),
         today=Counter(map(judged_today, verdicts)),
         counts=markdown(["paper", *WORDS], _counts(counts.items())),
-        papers={paper: (markdown(HEADER, map(_row, mine)), mine) for paper, mine in papers.items()},
+        papers={paper: (markdown(HEADER, map(_row, mine)), _by_kernel(mine)) for paper, mine in papers.items()},
         anchor=_anchor,
     )
+
+
+def _by_kernel(verdicts: Iterable[Verdict]) -> list[tuple[str, list[Verdict]]]:
+    """Claims in their order, those of one kernel that follow each other together; empty: those that have no rule."""
+    told = itertools.groupby(verdicts, lambda one: "" if one.rule == "none" else one.kernel)
+    return [(kernel, list(mine)) for kernel, mine in told]
 
 
 def _counts(counts: Iterable[tuple[str, Counter[str]]]) -> Iterable[list[str]]:
