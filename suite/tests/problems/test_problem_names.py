@@ -46,12 +46,12 @@ def test_recorded_names_are_all_of_the_form():
 
 
 def test_cases_and_stems_are_what_records_were_matched_by():
-    case = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16|_i8)?")
+    case = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16|_i8|_f8)?")
     for name in every_name():
         found = case.fullmatch(name)
         assert found is not None
         assert case_of(name) == f"{found[1]}{found[2] or ''}"
-        assert stem_of(name) == re.sub(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16|i8))?$", "", name)
+        assert stem_of(name) == re.sub(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16|i8|f8))?$", "", name)
 
 
 def test_cases_and_stems_differ_where_they_are_meant_to():
