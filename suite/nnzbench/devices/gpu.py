@@ -146,7 +146,7 @@ class DeviceArray:
         elif self.size_bytes:  # ones are NaN in every floating-point type
             self._device.guarded(lambda: self._device.backend.fill(self.pointer, 0xFF, self.size_bytes))
 
-    def free(self) -> None:
+    def close(self) -> None:
         """Drops the memory; safe to call twice."""
         self._memory = None
 
@@ -292,7 +292,7 @@ class GpuDevice:
             self.synchronise()
             calls.clear()
             for array in arrays.values():
-                array.free()
+                array.close()
 
         prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
         compile_ms = sum(built.compile_ms for _, built in builds.values())

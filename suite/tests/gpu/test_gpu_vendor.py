@@ -183,10 +183,10 @@ def test_attention_takes_about_the_memory_that_is_counted(gpu, name, dtype):
     problem, operands = attention(banded(4096, 4096, 0.95, 64, 0), 128, dtype)
     candidate = next(candidates(kernels()[name], problem, operands, gpu))
     candidate.prepare().close()  # loads what the library keeps
-    gpu.empty((256 << 20,), np.uint8).free()
+    gpu.empty((256 << 20,), np.uint8).close()
     rest = gpu.empty((1 << 20,), np.uint8)  # holds on to the larger piece, whose rest would serve the candidate unseen
     use = memory.measure(problem, candidate, gpu)
-    rest.free()
+    rest.close()
     assert use is not None
     nnz = operands.sparse.nnz
     counted = attention_bytes(name, candidate.variant, candidate.math, problem.m, problem.k, problem.n, nnz)

@@ -8,7 +8,7 @@ import pytest
 
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.samples import PROBLEMS
-from nnzbench.kernels.vendor import attention
+from nnzbench.kernels.vendor import support
 from nnzbench.measure.first import FirstChoices
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
@@ -43,7 +43,7 @@ def plans(kernel, problem):
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_candidate_runs_untuned(name, monkeypatch):
-    monkeypatch.setattr(attention, "require_gpu", lambda device, _: device)
+    monkeypatch.setattr(support, "require_gpu", lambda device, _: device)
     every = [some for some in found(name) if some]
     assert every
     for some in every:

@@ -45,7 +45,7 @@ def test_the_most_that_was_held_is_measured():
     use = measure(ATTENTION, candidate(device, 7, 5), device)
     assert use == Use(503 * MB, 515 * MB, 503 * MB)
     assert (use.taken_bytes, use.steady) == (12 * MB, True)
-    kept.free()
+    kept.close()
     use = measure(ATTENTION, candidate(device, 7), device)
     assert use == Use(500 * MB, 507 * MB, 500 * MB)
 

@@ -12,7 +12,7 @@ from vendor_candidates import check_all, every
 
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_support
-from nnzbench.kernels.vendor.cublaslt import ALGORITHMS, FURTHER
+from nnzbench.kernels.vendor.cublas import ALGORITHMS, FURTHER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
@@ -45,7 +45,7 @@ def gpu(monkeypatch):
     def load(name):
         return libraries[name]
 
-    for module in ("cublas", "cublaslt", "cusparse_support"):
+    for module in ("cublas", "cusparse_support"):
         monkeypatch.setattr(f"nnzbench.kernels.vendor.{module}.load_bindings", load)
     device.fakes = libraries
     return device

@@ -7,8 +7,7 @@ from fake_gpu import open_fake
 from vendor_candidates import check_all
 from vendor_candidates import every as every_of
 
-from nnzbench.kernels.vendor.cusparse import sliced_ell
-from nnzbench.kernels.vendor.cusparse_spmm import Blocks
+from nnzbench.kernels.vendor.cusparse_support import Blocks, sliced_ell
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands

@@ -115,7 +115,7 @@ def test_a_failed_run_drops_the_inputs_and_a_refusal_keeps_them(error, kept):
         raise error
 
     with pytest.raises(type(error)):
-        finish(gpu, run, Output(gpu, 2, 2, "f32"), [], preparing)
+        finish(gpu, run, Output(gpu, (2, 2), "f32"), [], preparing)
     assert len(gpu.backend.memory) == kept
 
 

@@ -14,7 +14,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.vendor import cublas
-from nnzbench.kernels.vendor.support import Freed, Inputs, Preparing, finish, open_library, require_math
+from nnzbench.kernels.vendor.support import Inputs, Preparing, finish, open_library, require_math
 from nnzbench.plans.chain import Step
 from nnzbench.plans.plan import Arg, Array, Candidate, Dim3, Launch, Plan, Prepared
 from nnzbench.problems.operands import Operands
@@ -107,13 +107,6 @@ Make = Callable[[str], Plan]
 """The plan under the variant's name."""
 
 
-class _Output:
-    """The network's result in device memory."""
-
-    def __init__(self, array: DeviceArray) -> None:
-        self.array, self.read, self.poison = array, array.read, array.poison
-
-
 @dataclass(frozen=True)
 class Network:
     """A kernel that computes a whole network, in each arithmetic of its dense products, fp32 alone off a GPU.
@@ -155,10 +148,11 @@ def prepare(device: Device, plan: Plan, math: str) -> Prepared:
             arrays[name] = device.upload(array)
         run = _bound(device, handle, plan, arrays, math)
     except BaseException:
-        Freed(*arrays.values()).close()
+        for held in arrays.values():
+            held.close()
         raise
     others = [array for name, array in arrays.items() if name != plan.output]
-    return finish(device, run, _Output(arrays[plan.output]), [Freed(*others)], preparing)
+    return finish(device, run, arrays[plan.output], others, preparing)
 
 
 def _bound(

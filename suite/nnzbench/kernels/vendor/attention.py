@@ -15,32 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice, LaunchError
-from nnzbench.kernels.registry import register
+from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik.attention import masked_softmax_plan
 from nnzbench.kernels.vendor import cublas
 from nnzbench.kernels.vendor.cublas import MODES, product
-from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, graph_errors
+from nnzbench.kernels.vendor.cudnn_graphs import Handle, buildable, planned, prepare_plan
 from nnzbench.kernels.vendor.support import (
-    Freed,
     Inputs,
     Output,
     Preparing,
     finish,
+    library,
     open_library,
     refusal,
-    require_gpu,
     require_math,
     to_storage,
 )
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
 
@@ -78,7 +76,6 @@ def added_mask(mask: CSR, dtype: DType) -> Array:
 class Fused:
     """One problem's attention with the mask given in one way."""
 
-    device: GpuDevice
     handle: Handle
     problem: Problem
     operands: Operands
@@ -95,95 +92,70 @@ class Fused:
         default = True
         for index in buildable(self.handle.cudnn, graph):
             variant = f"{self.variant}_plan{index:02}{'_default' if default else ''}"
-
-            def prepare(index: int = index) -> Prepared:
-                return self._prepare(graph, index)
-
-            yield Candidate(variant, self.problem.dtype, prepare)
+            yield Candidate(variant, self.problem.dtype, partial(self._prepare, graph, index))
             default = False
         if default:
             raise Unsupported(f"cudnn has no engine for this attention ({self.way})")
 
     def _graph(self) -> Any:
         """One operation over heads of (1, 1, rows, features). Raises `Unsupported` with cuDNN's reason."""
-        cudnn, p = self.handle.cudnn, self.problem
-        kind, single = getattr(cudnn.data_type, TYPES[p.dtype]), cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(
-            handle=self.handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
-        )
+        p = self.problem
 
-        def tensor(name: str, rows: int, columns: int, pitch: int, uid: int) -> Any:
-            stride = [rows * pitch, rows * pitch, pitch, 1]
-            return graph.tensor(name=name, dim=[1, 1, rows, columns], stride=stride, data_type=kind, uid=uid)
+        def attention(graph: Any, kind: Any) -> None:
+            def tensor(name: str, rows: int, columns: int, pitch: int, uid: int) -> Any:
+                stride = [rows * pitch, rows * pitch, pitch, 1]
+                return graph.tensor(name=name, dim=[1, 1, rows, columns], stride=stride, data_type=kind, uid=uid)
 
-        q = tensor("q", p.m, p.n, p.n, Q)
-        k, v = tensor("k", p.k, p.n, p.n, K), tensor("v", p.k, p.n, p.n, V)
-        masked: dict[str, Any] = {"use_causal_mask": True}
-        if self.way == "bias":
-            masked = {"bias": tensor("bias", p.m, p.k, -(-p.k // ALIGNED) * ALIGNED, BIAS)}
-        try:  # the factor of scores is part of Q
+            q = tensor("q", p.m, p.n, p.n, Q)
+            k, v = tensor("k", p.k, p.n, p.n, K), tensor("v", p.k, p.n, p.n, V)
+            masked: dict[str, Any] = {"use_causal_mask": True}
+            if self.way == "bias":
+                masked = {"bias": tensor("bias", p.m, p.k, -(-p.k // ALIGNED) * ALIGNED, BIAS)}
+            # the factor of scores is part of Q
             result, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False, name="o", **masked)
             result.set_output(True).set_data_type(kind).set_uid(O)
             result.set_dim([1, 1, p.m, p.n]).set_stride([p.m * p.n, p.m * p.n, p.n, 1])
-            graph.validate()
-            graph.build_operation_graph()
-            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        except graph_errors(cudnn) as error:
-            raise Unsupported(f"cudnn has no plan for this attention ({one_line(error)})") from None
-        return graph
+
+        return planned(self.handle, p.dtype, "attention", "A FALLBACK", attention)
 
     def _prepare(self, graph: Any, index: int) -> Prepared:
         """One plan with operands and workspace of its own. Raises `LaunchError` where it fails or memory is short."""
-        device, problem, errors = self.device, self.problem, graph_errors(self.handle.cudnn)
+        device, problem = self.handle.device, self.problem
         preparing = Preparing(Inputs(device))
         arrays = dict(zip((Q, K, V), preparing.arrays(("q", "k", "v"), self._operands), strict=True))
         if self.way == "bias":
             arrays[BIAS] = preparing.array(("bias",), lambda: added_mask(self.operands.sparse, problem.dtype))
-        workspace = device.empty((max(1, graph.get_workspace_size_plan_at_index(index)),), np.uint8)
-        output = Output(device, problem.m, problem.n, problem.dtype)
+        output = Output(device, (problem.m, problem.n), problem.dtype)
         arrays[O] = output.array
-
-        def run() -> None:
-            pointers = {uid: array.pointer for uid, array in arrays.items()}
-            try:
-                graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=self.handle.value)
-            except errors as error:
-                raise LaunchError(f"cudnn {self.variant} plan {index}: {one_line(error)}") from None
-
-        return finish(device, run, output, [Freed(workspace)], preparing)
+        return prepare_plan(self.handle, graph, index, arrays, output, self.variant, preparing)
 
     def _operands(self) -> tuple[Array, ...]:
         return tuple(to_storage(self.operands.dense[name], self.problem.dtype) for name in ("q", "k", "v"))
 
 
-class CudnnAttention:
-    """Fused attention of one head, as a dense Transformer runs it today."""
+@library(
+    "NVIDIA cuDNN, scaled dot-product attention",
+    "attention",
+    "f16 bf16",
+    About("library", "cuDNN attention", work="dense", rank=261),
+)
+def cudnn_attention(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
+    """Fused attention of one head, as a dense Transformer runs it today: every plan.
 
-    name = "cudnn_attention"
-    paper = "NVIDIA cuDNN, scaled dot-product attention"
-    ops = frozenset({"attention"})
-    dtypes = frozenset({"f16", "bf16"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """Every plan. Raises `Unsupported` without a GPU of sm_80 or later or without cuDNN.
-
-        And where a query sees no key: the softmax of nothing but masked scores would be that of all of them.
-        """
-        gpu = require_gpu(device, self.name)
-        if gpu.facts.compute_capability < (8, 0):
-            raise Unsupported(f"cudnn's fused attention needs sm_80 or later, this GPU is {gpu.arch}")
-        mask = operands.sparse
-        if not mask.row_lengths.all():
-            raise Unsupported("cudnn's fused attention has no result for a query without a key")
-        handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
-        fused = Fused(gpu, handle, problem, operands, "causal" if is_causal(mask) else "bias")
-        try:
-            yield from fused.candidates()
-        except Unsupported as error:
-            yield refusal(fused.variant, problem.dtype, str(error))
-
-
-register(CudnnAttention(), About("library", "cuDNN attention", work="dense", rank=261))
+    Raises `Unsupported` without a GPU of sm_80 or later or without cuDNN. And where a query sees no key: the softmax of
+    nothing but masked scores would be that of all of them.
+    """
+    if gpu.facts.compute_capability < (8, 0):
+        raise Unsupported(f"cudnn's fused attention needs sm_80 or later, this GPU is {gpu.arch}")
+    mask = operands.sparse
+    if not mask.row_lengths.all():
+        raise Unsupported("cudnn's fused attention has no result for a query without a key")
+    handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
+    fused = Fused(handle, problem, operands, "causal" if is_causal(mask) else "bias")
+    try:
+        yield from fused.candidates()
+    except Unsupported as error:
+        yield refusal(fused.variant, problem.dtype, str(error))
 
 
 def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepared:
@@ -201,7 +173,7 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
     scores = device.empty((mask.m, mask.k), np.float32)
     softmax = masked_softmax_plan(mask, np.empty((0, 0), np.float32))
     bits = preparing.array(("mask",), lambda: softmax.buffers["mask"])
-    output = Output(device, mask.m, features, "f32")
+    output = Output(device, (mask.m, features), "f32")
     steps = (
         product(handle, math, (mask.m, features, mask.k), q, keys, scores, b_transposed=True),
         device.bind(softmax, {"mask": bits, "x": scores}),
@@ -212,36 +184,16 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
         for step in steps:
             step()
 
-    return finish(device, run, output, [Freed(scores)], preparing)
+    return finish(device, run, output, [scores], preparing)
 
 
-class DenseAttention:
-    """All scores, as cuBLAS computes them."""
-
-    name = "dense_attention"
-    paper = "NVIDIA cuBLAS and a softmax kernel of this suite"
-    ops = frozenset({"attention"})
-    dtypes = frozenset({"f32"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """One per math mode. Raises `Unsupported` without a GPU."""
-        gpu = require_gpu(device, self.name)
-        for math in MODES["f32"]:
-
-            def prepare(math: str = math) -> Prepared:
-                return prepare_attention(gpu, math, operands)
-
-            yield Candidate(math, math, prepare)
-
-
-register(
-    DenseAttention(),
-    About(
-        "library",
-        maths=frozenset(MODES["f32"]),
-        work="dense",
-        reference=True,
-        nothing_to_tune=True,
-        rank=260,
-    ),
+@library(
+    "NVIDIA cuBLAS and a softmax kernel of this suite",
+    "attention",
+    "f32",
+    About("library", maths=frozenset(MODES["f32"]), work="dense", reference=True, nothing_to_tune=True, rank=260),
 )
+def dense_attention(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
+    """All scores, as cuBLAS computes them: one per math mode."""
+    for math in MODES["f32"]:
+        yield Candidate(math, math, partial(prepare_attention, gpu, math, operands))

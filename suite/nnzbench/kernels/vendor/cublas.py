@@ -6,20 +6,21 @@ inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) r
 also with the dense operand stored (n, k) (`_bcol`) and the result stored (n, m) (`_ccol`), as networks keep
 activations, one token after another. `cublas_bias_relu` follows it with one launch for bias and ReLU: a dense 1x1
 convolution (Sputnik, section VII-D).
+
+`cublaslt` is the same with every algorithm that the heuristic of cuBLASLt proposes in place of one choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
 from nnzbench.kernels.vendor.support import (
@@ -35,20 +36,25 @@ from nnzbench.kernels.vendor.support import (
     dense_operand,
     dense_weights,
     finish,
+    library,
     load_bindings,
     open_library,
+    refusal,
     refusing,
-    require_gpu,
     require_math,
 )
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Ends, Prepared
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference
 
 UNPRUNED = "_unpruned"
 """End of the variants whose weights are those before pruning, as who does not prune would multiply by."""
+ALGORITHMS = 8
+"""Most heuristic results tried per math mode and layout, best guess first: later ones have not been seen to win."""
+FURTHER = 3
+"""Of layouts other than the problem's own of B and C, which are many."""
 MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",), "i8": ("i8",)}
 """Math modes by problem dtype."""
 
@@ -121,7 +127,7 @@ class Handle:
     def close(self) -> None:
         """Destroys the handle and frees its workspace."""
         self.cublas.destroy(self.value)
-        self._workspace.free()
+        self._workspace.close()
 
 
 def compute_type(cublas: Any, math: str) -> int:
@@ -148,7 +154,7 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     handle = open_library(device, "cublas", lambda: Handle(device))
     a = preparing.array(case.form, weights)
     dense = dense_operand(preparing, b, case.dtype, case.b_turned)
-    output = Output(device, m, n, case.dtype, case.c_turned)
+    output = Output(device, (m, n), case.dtype, 0 if case.c_turned else 1)
     turns = {"a_transposed": case.transposed, "b_transposed": case.b_turned, "c_transposed": case.c_turned}
 
     def over(weights: Sequence[DeviceArray]) -> Callable[[], None]:
@@ -204,32 +210,20 @@ def product(
     return run
 
 
-class Cublas:
-    """cublasGemmEx with its default heuristic."""
-
-    name = "cublas"
-    paper = "NVIDIA cuBLAS"
-    ops = frozenset({"spmm", "spmv", "gemm"})
-    dtypes = frozenset(MODES)
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """Two per math mode and layout: weights before and after pruning. Raises `Unsupported` without a GPU."""
-        a, b = operands.sparse, operands.dense["b"]
-        gpu = require_gpu(device, self.name)
-        inputs = Inputs(gpu, a)
-        both = [one for case in gemm_cases(problem.dtype) for one in (replace(case, pruned=False), case)]
-        for case in both if a.nnz < a.m * a.k else both[1::2]:
-
-            def prepare(case: GemmCase = case) -> Prepared:
-                return prepare_gemm(inputs, case, a.m, case.weights(a), b)
-
-            yield Candidate(case.variant, case.math, prepare, truth=case.truth(gpu, a, b))
-
-
-register(
-    Cublas(),
+@library(
+    "NVIDIA cuBLAS",
+    "spmm spmv gemm",
+    "f32 f16 bf16 i8",
     About("library", "cuBLAS", maths=TENSOR_CORES | {"i8"}, work="dense", reference=True, rank=220),
 )
+def cublas(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
+    """cublasGemmEx with its default heuristic: two per math mode and layout, weights before and after pruning."""
+    a, b = operands.sparse, operands.dense["b"]
+    inputs = Inputs(gpu, a)
+    both = [one for case in gemm_cases(problem.dtype) for one in (replace(case, pruned=False), case)]
+    for case in both if a.nnz < a.m * a.k else both[1::2]:
+        prepare = partial(prepare_gemm, inputs, case, a.m, case.weights(a), b)
+        yield Candidate(case.variant, case.math, prepare, truth=case.truth(gpu, a, b))
 
 
 def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
@@ -240,7 +234,7 @@ def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Ar
     handle = open_library(device, "cublas", lambda: Handle(device))
     weights = preparing.array(("weights", case.transposed), case.weights(a))
     dense, shift = preparing.arrays(("b", "bias"), lambda: (b, bias))
-    output = Output(device, m, n, "f32")
+    output = Output(device, (m, n), "f32")
     multiply = product(handle, case.math, (m, a.k, n), weights, dense, output.array, a_transposed=case.transposed)
     finishing = device.bind(bias_relu_plan(bias, np.empty((m, n))), {"bias": shift, "c": output.array})
 
@@ -251,27 +245,156 @@ def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Ar
     return finish(device, run, output, [], preparing)
 
 
-class CublasBiasRelu:
-    """cublasGemmEx followed by a launch that adds the bias and applies ReLU."""
-
-    name = "cublas_bias_relu"
-    paper = "NVIDIA cuBLAS and a bias and ReLU kernel of this suite"
-    ops = frozenset({"pointwise"})
-    dtypes = frozenset({"f32"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """One per math mode and layout of the weights. Raises `Unsupported` without a GPU."""
-        inputs = Inputs(require_gpu(device, self.name))
-        a, b, bias = operands.sparse, operands.dense["b"], operands.dense["bias"]
-        for case in gemm_cases("f32", turned=False):
-
-            def prepare(case: GemmCase = case) -> Prepared:
-                return prepare_pointwise(inputs, case, a, b, bias)
-
-            yield Candidate(case.variant, case.math, prepare)
-
-
-register(
-    CublasBiasRelu(),
+@library(
+    "NVIDIA cuBLAS and a bias and ReLU kernel of this suite",
+    "pointwise",
+    "f32",
     About("library", maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=250),
 )
+def cublas_bias_relu(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
+    """cublasGemmEx, then a launch that adds the bias and applies ReLU: one per math mode and layout of the weights."""
+    inputs = Inputs(gpu)
+    a, b, bias = operands.sparse, operands.dense["b"], operands.dense["bias"]
+    for case in gemm_cases("f32", turned=False):
+        yield Candidate(case.variant, case.math, partial(prepare_pointwise, inputs, case, a, b, bias))
+
+
+class LtHandle:
+    """A cuBLASLt handle and the workspace its products share."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.lt: Any = load_bindings("cublasLt")
+        self.value: int = self.lt.create()
+        self.workspace: DeviceArray = device.empty((WORKSPACE_BYTES,), np.uint8)
+
+    def close(self) -> None:
+        """Destroys the handle and frees the workspace."""
+        self.lt.destroy(self.value)
+        self.workspace.close()
+
+
+class LtProduct(ExitStack):
+    """Descriptors of one column-major product C^T (n, m) = B^T (n, k) A^T (k, m); see `product`.
+
+    Of C (m, n) = A (m, k) B (k, n) where the case turns C: then `first` is A.
+    """
+
+    def __init__(self, handle: LtHandle, case: GemmCase, m: int, k: int, n: int) -> None:
+        super().__init__()
+        self._handle, lt = handle, handle.lt
+        kind = CUDA_TYPE[case.dtype]
+        blas = load_bindings("cublas")
+        scale = RESULT_TYPE["i8" if case.math == "i8" else "f32"]
+        try:
+            self.operation = lt.matmul_desc_create(compute_type(blas, case.math), scale)
+            self.callback(lt.matmul_desc_destroy, self.operation)
+            a_turned, b_turned = case.transposed != case.c_turned, case.b_turned != case.c_turned
+            turned = (a_turned, b_turned) if case.c_turned else (b_turned, a_turned)
+            sides = (lt.MatmulDescAttribute.TRANSA, lt.MatmulDescAttribute.TRANSB)
+            for attribute, turn in zip(sides, turned, strict=True):
+                value = np.array([int(blas.Operation.T if turn else blas.Operation.N)], np.int32)
+                lt.matmul_desc_set_attribute(self.operation, int(attribute), value.ctypes.data, value.nbytes)
+            dense = self._layout(kind, k, n, k) if case.b_turned else self._layout(kind, n, k, n)
+            weights = self._layout(kind, m, k, m) if case.transposed else self._layout(kind, k, m, k)
+            self.first, self.second = (weights, dense) if case.c_turned else (dense, weights)
+            sums = RESULT_TYPE[case.dtype]
+            self.result = self._layout(sums, m, n, m) if case.c_turned else self._layout(sums, n, m, n)
+        except BaseException:
+            self.close()
+            raise
+
+    def _layout(self, kind: int, rows: int, columns: int, leading: int) -> int:
+        lt = self._handle.lt
+        layout: int = lt.matrix_layout_create(kind, rows, columns, max(1, leading))
+        self.callback(lt.matrix_layout_destroy, layout)
+        return layout
+
+    def algorithms(self, most: int) -> list[Array]:
+        """What the heuristic proposes within the workspace, best first: each a one-element `cublasLtMatmulAlgo_t`."""
+        lt = self._handle.lt
+        preference = lt.matmul_preference_create()
+        try:
+            limit = np.array([WORKSPACE_BYTES], np.uint64)
+            attribute = int(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES)
+            lt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
+            results = np.zeros(most, lt.matmul_heuristic_result_dtype)
+            found = np.zeros(1, np.int32)
+            described = (self.operation, self.first, self.second, self.result, self.result)
+            answers = (results.ctypes.data, found.ctypes.data)
+            lt.matmul_algo_get_heuristic(self._handle.value, *described, preference, most, *answers)
+        finally:
+            lt.matmul_preference_destroy(preference)
+        return [results[i : i + 1]["algo"].copy() for i in range(int(found[0])) if results[i]["state"] == 0]
+
+
+def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, b: Array) -> Prepared:
+    """One algorithm on C = A B; layouts as in `prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
+    device, n = inputs.device, b.shape[1]
+    preparing = Preparing(inputs)
+    handle = open_library(device, "cublaslt", lambda: LtHandle(device))
+    lt = handle.lt
+    product = refusing("cublaslt", lambda: LtProduct(handle, case, a.m, a.k, n))
+    weights = preparing.array(case.form, case.weights(a))
+    dense = dense_operand(preparing, b, case.dtype, case.b_turned)
+    output = Output(device, (a.m, n), case.dtype, 0 if case.c_turned else 1)
+    scalars = scalars_of(case.math)
+    result = output.array.pointer
+    what = f"cublaslt {case.variant}"
+
+    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
+        first, second = (arrays[0], dense) if case.c_turned else (dense, arrays[0])
+        # fmt: off
+        arguments = (
+            handle.value, product.operation, scalars.ctypes.data, first.pointer, product.first,
+            second.pointer, product.second, scalars.ctypes.data + scalars.itemsize, result, product.result,
+            result, product.result, algorithm.ctypes.data, handle.workspace.pointer, WORKSPACE_BYTES,
+            device.backend.stream,
+        )
+        # fmt: on
+
+        def run(keep: Any = (scalars, algorithm, arrays, dense, output, handle)) -> None:
+            refusing(what, lambda: lt.matmul(*arguments))
+
+        return run
+
+    ends = Ends(dense, output.array, case.b_turned, case.c_turned)
+    return finish(device, over([weights]), output, [product], preparing, [weights], over, ends)
+
+
+def _proposed(device: GpuDevice, handle: LtHandle, case: GemmCase, problem: Problem) -> list[Array]:
+    """The heuristic's algorithms for a mode and shape. Raises `Unsupported` where it knows none."""
+    require_math(device, case.math)
+    most = FURTHER if (case.b_turned or case.c_turned) and case.math != "f8" else ALGORITHMS
+    with refusing("cublaslt", lambda: LtProduct(handle, case, problem.m, problem.k, problem.n)) as product:
+        found = refusing("cublaslt", lambda: product.algorithms(most))
+    if not found:
+        raise Unsupported(f"cublaslt knows no {case.variant} algorithm for this shape")
+    return found
+
+
+@library(
+    "NVIDIA cuBLASLt",
+    "spmm spmv gemm",
+    "f32 f16 bf16 i8 f8",
+    About("library", "cuBLASLt", maths=TENSOR_CORES | {"i8", "f8"}, work="dense", searched=True, rank=230),
+)
+def cublaslt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
+    """cublasLtMatmul, one candidate per algorithm of the heuristic, on weights before pruning.
+
+    At most `ALGORITHMS` per math mode and layout, `FURTHER` where B or C are turned.
+    """
+    handle = open_library(gpu, "cublaslt", lambda: LtHandle(gpu))
+    a, b = operands.sparse, operands.dense["b"]
+    inputs = Inputs(gpu, a)
+    whole = a.nnz == a.m * a.k
+    for case in gemm_cases(problem.dtype):
+        try:
+            proposed = _proposed(gpu, handle, case, problem)
+        except Unsupported as error:
+            yield refusal(case.variant, case.math, str(error))
+            continue
+        ours = replace(case, pruned=whole)
+        for index, algorithm in enumerate(proposed):
+            name = f"{case.variant}_algo{index:02}{'' if whole else UNPRUNED}"
+            prepare = partial(prepare_algorithm, inputs, ours, algorithm, a, b)
+            yield Candidate(name, case.math, prepare, truth=ours.truth(gpu, a, b))

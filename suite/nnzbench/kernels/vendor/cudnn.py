@@ -10,7 +10,7 @@ fp32.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,19 +18,25 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
-from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
+from nnzbench.devices.gpu import DeviceArray
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import MODES
-from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, builds, graph_errors, keep_math
+from nnzbench.kernels.vendor.cudnn_graphs import (
+    Handle,
+    buildable,
+    builds,
+    execute,
+    graph_errors,
+    keep_math,
+    planned,
+    prepare_plan,
+)
 from nnzbench.kernels.vendor.support import (
-    STORAGE,
-    Freed,
     Inputs,
+    Output,
     Preparing,
     dense_weights,
-    finish,
-    from_storage,
     open_library,
     refusal,
     require_gpu,
@@ -39,7 +45,7 @@ from nnzbench.kernels.vendor.support import (
     to_storage,
     with_memory,
 )
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 
@@ -73,35 +79,24 @@ class ConvCase:
 
 def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
     """The convolution as a graph of one operation, with every plan that may serve it. Raises `Unsupported`."""
-    cudnn = handle.cudnn
-    kind = getattr(cudnn.data_type, TYPES[dtype])
-    single = cudnn.data_type.FLOAT
-    graph = cudnn.pygraph(
-        handle=handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
-    )
     image = (conv.batch, conv.channels, conv.height, conv.width)
     filters = (conv.filters, conv.channels, conv.r, conv.s)
     result = conv.output
-    x = graph.tensor(name="x", dim=list(image), stride=strides(image, nhwc), data_type=kind, uid=X)
-    w = graph.tensor(name="w", dim=list(filters), stride=strides(filters, nhwc), data_type=kind, uid=W)
-    y = graph.conv_fprop(
-        image=x,
-        weight=w,
-        padding=[conv.pad_h, conv.pad_w],
-        stride=[conv.stride, conv.stride],
-        dilation=[1, 1],
-        compute_data_type=single,
-        name="y",
-    )
-    y.set_output(True).set_data_type(kind).set_dim(list(result)).set_stride(strides(result, nhwc)).set_uid(Y)
-    modes = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
-    try:
-        graph.validate()
-        graph.build_operation_graph()
-        graph.create_execution_plans(modes)
-    except graph_errors(cudnn) as error:
-        raise Unsupported(f"cudnn has no plan for this convolution ({one_line(error)})") from None
-    _add_other_engines(cudnn, graph)
+
+    def convolution(graph: Any, kind: Any) -> None:
+        y = graph.conv_fprop(
+            image=graph.tensor(name="x", dim=list(image), stride=strides(image, nhwc), data_type=kind, uid=X),
+            weight=graph.tensor(name="w", dim=list(filters), stride=strides(filters, nhwc), data_type=kind, uid=W),
+            padding=[conv.pad_h, conv.pad_w],
+            stride=[conv.stride, conv.stride],
+            dilation=[1, 1],
+            compute_data_type=handle.cudnn.data_type.FLOAT,
+            name="y",
+        )
+        y.set_output(True).set_data_type(kind).set_dim(list(result)).set_stride(strides(result, nhwc)).set_uid(Y)
+
+    graph = planned(handle, dtype, "convolution", "A B FALLBACK", convolution)
+    _add_other_engines(handle.cudnn, graph)
     return graph
 
 
@@ -168,24 +163,6 @@ class Tensors:
         return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
 
 
-class Image:
-    """The (batch, filters, height, width) result in device memory, in either layout."""
-
-    def __init__(self, device: GpuDevice, conv: ConvShape, dtype: str, nhwc: bool) -> None:
-        n, c, h, w = conv.output
-        self._dtype, self._nhwc = dtype, nhwc
-        self.array = device.empty((n, h, w, c) if nhwc else (n, c, h, w), STORAGE[dtype])
-
-    def read(self) -> Array:
-        """Waits, then copies to the host as NCHW."""
-        result = from_storage(self.array.read(), self._dtype)
-        return result.transpose(0, 3, 1, 2) if self._nhwc else result
-
-    def poison(self) -> None:
-        """Fills with NaN bits."""
-        self.array.poison()
-
-
 @dataclass(frozen=True)
 class Search:
     """The plans of one math mode and layout, and what they run on."""
@@ -223,15 +200,15 @@ class Search:
         """Every plan that builds, fits and runs, in their order, and its microseconds."""
         device = self.inputs.device
         fastest = float("inf")
-        tensors, output = with_memory(device, self._placed)
+        (x, w), output = with_memory(device, self._placed)
+        arrays = {X: x, W: w, Y: output.array}
         try:
             for index in buildable(self.handle.cudnn, self.graph):
                 size = self.graph.get_workspace_size_plan_at_index(index)
                 if size > device.facts.memory_bytes // 8:
                     continue
-                execute = functools.partial(self._execute, index, tensors, output)
                 try:
-                    trials = with_memory(device, functools.partial(self._try, execute, size, fastest))
+                    trials = with_memory(device, functools.partial(self._try, index, arrays, size, fastest))
                 except DeviceLost:
                     raise
                 except graph_errors(self.handle.cudnn):
@@ -239,51 +216,39 @@ class Search:
                 fastest = min(fastest, *trials)
                 yield index, min(trials)
         finally:
-            output.array.free()
+            output.close()
 
-    def _placed(self) -> tuple[tuple[DeviceArray, ...], Image]:
+    def _placed(self) -> tuple[tuple[DeviceArray, ...], Output]:
         with self.inputs.device.alone():
             return self.tensors.take(Preparing(self.inputs)), self._output()
 
-    def _try(self, execute: Callable[[DeviceArray], None], size: int, fastest: float) -> list[float]:
+    def _try(self, index: int, arrays: Mapping[int, DeviceArray], size: int, fastest: float) -> list[float]:
         """Microseconds of a plan whose workspace has so many bytes: of one run where that is clearly behind."""
         device = self.inputs.device
         with device.alone():  # another process may be timing
             workspace = device.empty((max(1, size),), np.uint8)
-            execute(workspace)
+            run = functools.partial(execute, self.handle, self.graph, index, arrays, workspace)
+            run()
             device.synchronise()
-            first = device.timer.elapsed_us(lambda: execute(workspace))
+            first = device.timer.elapsed_us(run)
             more = TRIALS - 1 if first < BEHIND * fastest else 0
-            times = [first, *(device.timer.elapsed_us(lambda: execute(workspace)) for _ in range(more))]
-            workspace.free()
+            times = [first, *(device.timer.elapsed_us(run) for _ in range(more))]
+            workspace.close()
             if size > KEPT_BYTES:  # pooled, those of many plans would take the memory of other processes
                 device.release()
         return times
 
-    def _output(self) -> Image:
-        return Image(self.inputs.device, self.tensors.conv, self.tensors.problem.dtype, self.tensors.nhwc)
-
-    def _execute(self, index: int, tensors: tuple[DeviceArray, ...], output: Image, workspace: DeviceArray) -> None:
-        x, w = tensors
-        pointers = {X: x.pointer, W: w.pointer, Y: output.array.pointer}
-        self.graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=self.handle.value)
+    def _output(self) -> Output:
+        conv = self.tensors.conv
+        return Output(self.inputs.device, conv.output, self.tensors.problem.dtype, 1 if self.case.nhwc else -1)
 
     def prepare(self, index: int) -> Prepared:
         """One plan, built by the search, with a workspace of its own. Raises `LaunchError` where it fails."""
-        device, errors = self.inputs.device, graph_errors(self.handle.cudnn)
         preparing = Preparing(self.inputs)
-        tensors = self.tensors.take(preparing)
-        size = self.graph.get_workspace_size_plan_at_index(index)
-        workspace = device.empty((max(1, size),), np.uint8)
+        x, w = self.tensors.take(preparing)
         output = self._output()
-
-        def run() -> None:
-            try:
-                self._execute(index, tensors, output, workspace)
-            except errors as error:
-                raise LaunchError(f"cudnn {self.case.variant} plan {index}: {one_line(error)}") from None
-
-        return finish(device, run, output, [Freed(workspace)], preparing)
+        arrays = {X: x, W: w, Y: output.array}
+        return prepare_plan(self.handle, self.graph, index, arrays, output, self.case.variant, preparing)
 
 
 class Cudnn:

@@ -1,17 +1,19 @@
-"""What every use of cuDNN shares: the library loaded, a handle on the stream, and the plans of a graph."""
+"""What every use of cuDNN shares: the library loaded, a handle on the stream, graphs of one operation, their plans."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.vendor.support import INSTALL_VENDOR
-from nnzbench.plans.plan import Unsupported, one_line
+import numpy as np
+
+from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
+from nnzbench.kernels.vendor.support import INSTALL_VENDOR, Output, Preparing, finish
+from nnzbench.plans.plan import Prepared, Unsupported, one_line
 
 TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
 """Names in `cudnn.data_type`, by problem dtype."""
@@ -55,6 +57,7 @@ class Handle:
     """A cuDNN handle on the device's stream."""
 
     def __init__(self, device: GpuDevice) -> None:
+        self.device = device
         self.cudnn: Any = load_frontend()
         self.value: Any = self.cudnn.create_handle()
         self.cudnn.set_stream(self.value, device.backend.stream)
@@ -67,6 +70,55 @@ class Handle:
 def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
     """What the frontend raises where a graph or plan is not to be had; an engine may miss a package of its own."""
     return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, ImportError)
+
+
+def planned(handle: Handle, dtype: str, operation: str, modes: str, describe: Callable[[Any, Any], Any]) -> Any:
+    """A graph of one operation over tensors of `dtype` with fp32 sums, and the plans that heuristics propose for it.
+
+    `describe` adds the operation to a graph, given the type of tensors. `modes` are names in `cudnn.heur_mode`.
+    Raises `Unsupported` with cuDNN's reason.
+    """
+    cudnn = handle.cudnn
+    kind, single = getattr(cudnn.data_type, TYPES[dtype]), cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(
+        handle=handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
+    )
+    try:
+        describe(graph, kind)
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([getattr(cudnn.heur_mode, mode) for mode in modes.split()])
+    except graph_errors(cudnn) as error:
+        raise Unsupported(f"cudnn has no plan for this {operation} ({one_line(error)})") from None
+    return graph
+
+
+def execute(handle: Handle, graph: Any, index: int, arrays: Mapping[int, DeviceArray], workspace: DeviceArray) -> None:
+    """Enqueues one plan over arrays by the identifiers of their tensors."""
+    pointers = {uid: array.pointer for uid, array in arrays.items()}
+    graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=handle.value)
+
+
+def prepare_plan(
+    handle: Handle,
+    graph: Any,
+    index: int,
+    arrays: Mapping[int, DeviceArray],
+    output: Output,
+    what: str,
+    preparing: Preparing,
+) -> Prepared:
+    """One plan that is built, with a workspace of its own. Raises `LaunchError` where it fails or memory is short."""
+    workspace = handle.device.empty((max(1, graph.get_workspace_size_plan_at_index(index)),), np.uint8)
+    errors = graph_errors(handle.cudnn)
+
+    def run() -> None:
+        try:
+            execute(handle, graph, index, arrays, workspace)
+        except errors as error:
+            raise LaunchError(f"cudnn {what} plan {index}: {one_line(error)}") from None
+
+    return finish(handle.device, run, output, [workspace], preparing)
 
 
 def keep_math(cudnn: Any, graph: Any, math: str) -> None:

@@ -1,23 +1,25 @@
-"""cuSPARSE handle, descriptors and the life of one call: describe, size the workspace, preprocess, run.
+"""cuSPARSE handle, descriptors and formats, and the life of one call: describe, size the workspace, preprocess, run.
 
 Conversion, workspace and preprocessing are untimed and counted in `prepare_ms`. Accumulation is fp32.
+The block formats hold the matrix as the blocks that have a nonzero, zeros inside them stored and multiplied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     Closable,
-    Freed,
-    Output,
     Preparing,
+    Result,
     finish,
     load_bindings,
     open_library,
@@ -25,7 +27,7 @@ from nnzbench.kernels.vendor.support import (
     to_storage,
 )
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Prepared, Unsupported
+from nnzbench.plans.plan import Array, Prepared, Unsupported
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ class Handle:
     """A cuSPARSE handle on the device's stream, with the scalars of every product: alpha is 1, beta is 0."""
 
     def __init__(self, device: GpuDevice) -> None:
+        self.device = device
         self.cusparse: Any = load_bindings("cusparse")
         self.value: int = self.cusparse.create()
         self.cusparse.set_stream(self.value, device.backend.stream)
@@ -63,40 +66,41 @@ def open_handle(device: GpuDevice) -> Handle:
     return open_library(device, "cusparse", lambda: Handle(device))
 
 
-class Descriptors:
-    """The matrix and vector descriptors of one product; 32-bit zero-based indices."""
+class Descriptors(ExitStack):
+    """The matrix and vector descriptors of one product, destroyed last first; 32-bit zero-based indices."""
 
     def __init__(self, cusparse: Any, kind: int) -> None:
+        super().__init__()
         self._lib, self._kind = cusparse, kind
         self._index, self._base = int(cusparse.IndexType.INDEX_32I), int(cusparse.IndexBase.ZERO)
-        self._undo: list[Callable[[], None]] = []
 
-    def _sparse(self, descriptor: int) -> int:
-        self._undo.append(lambda: self._lib.destroy_sp_mat(descriptor))
+    def _kept(self, descriptor: int, destroy: Callable[[int], None]) -> int:
+        self.callback(destroy, descriptor)
         return descriptor
 
-    def csr(self, shape: tuple[int, int, int], pointers: tuple[int, int, int]) -> int:
+    def _sparse(self, descriptor: int) -> int:
+        return self._kept(descriptor, self._lib.destroy_sp_mat)
+
+    def csr(self, shape: tuple[int, int, int], pointers: Sequence[int]) -> int:
         """Rows, columns and nonzeros at (offsets, indices, values)."""
         types = (self._index, self._index, self._base, self._kind)
         return self._sparse(self._lib.create_csr(*shape, *pointers, *types))
 
-    def coo(self, shape: tuple[int, int, int], pointers: tuple[int, int, int]) -> int:
+    def coo(self, shape: tuple[int, int, int], pointers: Sequence[int]) -> int:
         """Rows, columns and nonzeros at (row indices, column indices, values), sorted by row."""
         return self._sparse(self._lib.create_coo(*shape, *pointers, self._index, self._base, self._kind))
 
-    def sliced_ell(
-        self, shape: tuple[int, int, int], size: int, slice_rows: int, pointers: tuple[int, int, int]
-    ) -> int:
+    def sliced_ell(self, shape: tuple[int, int, int], size: int, slice_rows: int, pointers: Sequence[int]) -> int:
         """Slices of `slice_rows` rows, `size` padded values in all, at (slice offsets, columns, values)."""
         types = (self._index, self._index, self._base, self._kind)
         return self._sparse(self._lib.create_sliced_ell(*shape, size, slice_rows, *pointers, *types))
 
-    def bsr(self, shape: tuple[int, int, int], block: int, pointers: tuple[int, int, int]) -> int:
+    def bsr(self, shape: tuple[int, int, int], block: int, pointers: Sequence[int]) -> int:
         """Block rows, block columns and blocks, each row-major, at (offsets, indices, values)."""
         types = (self._index, self._index, self._base, self._kind, int(self._lib.Order.ROW))
         return self._sparse(self._lib.create_bsr(*shape, block, block, *pointers, *types))
 
-    def blocked_ell(self, shape: tuple[int, int], block: int, width: int, pointers: tuple[int, int]) -> int:
+    def blocked_ell(self, shape: tuple[int, int], block: int, width: int, pointers: Sequence[int]) -> int:
         """Rows and columns with `width` stored columns per row, at (block columns, values row-major)."""
         types = (self._index, self._base, self._kind)
         return self._sparse(self._lib.create_blocked_ell(*shape, block, width, *pointers, *types))
@@ -106,90 +110,187 @@ class Descriptors:
         lib = self._lib
         order = lib.Order.COL if column_major else lib.Order.ROW
         leading = max(1, rows if column_major else columns)
-        descriptor: int = lib.create_dn_mat(rows, columns, leading, pointer, self._kind, int(order))
-        self._undo.append(lambda: lib.destroy_dn_mat(descriptor))
-        return descriptor
+        made = lib.create_dn_mat(rows, columns, leading, pointer, self._kind, int(order))
+        return self._kept(made, lib.destroy_dn_mat)
 
     def vector(self, size: int, pointer: int) -> int:
         """A dense vector."""
-        lib = self._lib
-        descriptor: int = lib.create_dn_vec(size, pointer, self._kind)
-        self._undo.append(lambda: lib.destroy_dn_vec(descriptor))
-        return descriptor
+        return self._kept(self._lib.create_dn_vec(size, pointer, self._kind), self._lib.destroy_dn_vec)
 
-    def close(self) -> None:
-        """Destroys them, last first."""
-        while self._undo:
-            self._undo.pop()()
+
+SLICE = 32
+"""Rows per slice of sliced ELL: one warp's."""
+
+
+def sliced_ell(matrix: CSR) -> tuple[Array, Array, Array]:
+    """Slice offsets, columns and values: each slice as wide as its longest row, column-major, padded with -1 and 0."""
+    slices = -(-matrix.m // SLICE)
+    lengths = np.zeros(slices * SLICE, np.int64)
+    lengths[: matrix.m] = matrix.row_lengths
+    offsets = np.concatenate([[0], np.cumsum(lengths.reshape(slices, SLICE).max(axis=1) * SLICE)])
+    columns = np.full(int(offsets[-1]), -1, np.int32)
+    values = np.zeros(int(offsets[-1]), matrix.values.dtype)
+    for first, at, end in zip(range(0, matrix.m, SLICE), offsets[:-1], offsets[1:], strict=True):
+        held = slice(matrix.offsets[first], matrix.offsets[min(first + SLICE, matrix.m)])
+        # (place in the row, row) as stored; its transpose, masked, has the nonzeros in the order of CSR
+        filled = np.arange((end - at) // SLICE) < lengths[first : first + SLICE, None]
+        columns[at:end].reshape(-1, SLICE).T[filled] = matrix.indices[held]
+        values[at:end].reshape(-1, SLICE).T[filled] = matrix.values[held]
+    return offsets.astype(np.int32), columns, values
 
 
 @dataclass(frozen=True)
-class Routine:
-    """One routine of cuSPARSE: all three take the same arguments, the last two the workspace as well."""
+class Blocks:
+    """The square blocks of a matrix that hold a nonzero, in row-major order of blocks."""
 
-    name: str
-    """What an error is reported under, such as `cusparse csr_alg2_row`."""
-    buffer_size: Callable[..., int]
-    run: Callable[..., None]
-    preprocess: Callable[..., None] | None = None
+    size: int
+    rows: int
+    """Block rows of the matrix."""
+    columns: int
+    """Block columns of the matrix."""
+    ids: NDArray[np.int64]
+    """Block row * `columns` + block column, ascending."""
+
+    @staticmethod
+    def of(matrix: CSR, size: int) -> Blocks:
+        """The blocks of a matrix whose m and k are multiples of `size`."""
+        held = np.zeros((matrix.m // size, matrix.k // size), bool)
+        for row, offset in enumerate(matrix.offsets[:-1:size]):
+            held[row, matrix.indices[offset : matrix.offsets[(row + 1) * size]] // size] = True
+        return Blocks(size, *held.shape, np.flatnonzero(held))
+
+    @property
+    def occupied(self) -> float:
+        """Share of all blocks that hold a nonzero."""
+        return self.ids.size / (self.rows * self.columns)
+
+    def bsr(self, matrix: CSR) -> tuple[Array, Array, Array]:
+        """Block row offsets, block columns, and values (blocks, size, size)."""
+        offsets = np.searchsorted(self.ids, np.arange(self.rows + 1) * self.columns).astype(np.int32)
+        values = np.zeros((self.ids.size, self.size, self.size), matrix.values.dtype)
+        for nonzeros, rows, places in self._by_block_row(matrix):
+            first = offsets[rows[0] // self.size]
+            values[first + places, rows % self.size, matrix.indices[nonzeros] % self.size] = matrix.values[nonzeros]
+        return offsets, (self.ids % self.columns).astype(np.int32), values
+
+    def blocked_ell(self, matrix: CSR) -> tuple[Array, Array]:
+        """Block columns (block rows, width), -1 where a row has fewer blocks, and values (m, width * size)."""
+        block_rows = self.ids // self.columns
+        slots = np.arange(self.ids.size) - np.searchsorted(self.ids, block_rows * self.columns)
+        width = int(slots.max()) + 1 if slots.size else 1
+        columns = np.full((self.rows, width), -1, np.int32)
+        columns[block_rows, slots] = self.ids % self.columns
+        values = np.zeros((matrix.m, width * self.size), matrix.values.dtype)
+        for nonzeros, rows, places in self._by_block_row(matrix):
+            values[rows, places * self.size + matrix.indices[nonzeros] % self.size] = matrix.values[nonzeros]
+        return columns, values
+
+    def _by_block_row(self, matrix: CSR) -> Iterator[tuple[slice, Array, Array]]:
+        """The nonzeros of each block row that has some, their rows, and their blocks' places in the block row.
+
+        One block row at a time stays in the caches, which is several times as fast as all at once.
+        """
+        place = np.zeros(self.columns, np.int64)
+        starts = np.searchsorted(self.ids, np.arange(self.rows + 1) * self.columns)
+        for block_row in np.flatnonzero(np.diff(starts)):
+            block_columns = self.ids[starts[block_row] : starts[block_row + 1]] % self.columns
+            place[block_columns] = np.arange(block_columns.size)
+            offsets = matrix.offsets[block_row * self.size : (block_row + 1) * self.size + 1]
+            nonzeros = slice(offsets[0], offsets[-1])
+            rows = np.repeat(np.arange(self.size) + block_row * self.size, np.diff(offsets))
+            yield nonzeros, rows, place[matrix.indices[nonzeros] // self.size]
+
+
+def stored(
+    preparing: Preparing, matrix: CSR, algorithm: str, dtype: str, blocks: Blocks | None = None
+) -> tuple[DeviceArray, ...]:
+    """The matrix in device memory in the format of an algorithm (its name in cuSPARSE), values last.
+
+    `blocks` are those of the matrix, for `BSR_ALG1` and `BLOCKED_ELL_ALG1`.
+    """
+    if blocks is not None or algorithm.startswith("SELL"):
+
+        def make() -> tuple[Array, ...]:
+            if blocks is None:
+                *structure, values = sliced_ell(matrix)
+            else:
+                *structure, values = blocks.bsr(matrix) if algorithm == "BSR_ALG1" else blocks.blocked_ell(matrix)
+            return *structure, to_storage(values, dtype)
+
+        return preparing.arrays((algorithm, blocks.size if blocks else SLICE), make)
+    if algorithm.startswith("COO"):
+        first = preparing.array(("rows",), lambda: np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths))
+    else:
+        first = preparing.array(("offsets",), lambda: matrix.offsets)
+    return first, *preparing.arrays(("nonzeros",), lambda: (matrix.indices, to_storage(matrix.values, dtype)))
+
+
+def described(
+    descriptors: Descriptors, matrix: CSR, algorithm: str, parts: Sequence[DeviceArray], blocks: Blocks | None = None
+) -> int:
+    """The descriptor of what `stored` gave."""
+    pointers = [part.pointer for part in parts]
+    shape = (matrix.m, matrix.k, matrix.nnz)
+    if algorithm.startswith("SELL"):
+        return descriptors.sliced_ell(shape, parts[2].shape[0], SLICE, pointers)
+    if blocks is None:
+        return (descriptors.coo if algorithm.startswith("COO") else descriptors.csr)(shape, pointers)
+    if algorithm == "BSR_ALG1":
+        return descriptors.bsr((blocks.rows, blocks.columns, blocks.ids.size), blocks.size, pointers)
+    return descriptors.blocked_ell((matrix.m, matrix.k), blocks.size, parts[1].shape[1], pointers)
 
 
 def prepare_call(
-    device: GpuDevice,
-    routine: Routine,
+    handle: Handle,
+    routine: str,
+    variant: str,
+    preprocess: bool,
     describe: Callable[[Descriptors, Sequence[DeviceArray]], tuple[int, ...]],
     dtype: str,
-    output: Output,
+    output: Result,
     weights: Sequence[DeviceArray],
     others: Sequence[DeviceArray],
     preparing: Preparing,
 ) -> Prepared:
-    """The routine on what `describe` makes of fresh descriptors and `weights`; `others` are its other inputs.
+    """The `routine` of cuSPARSE (`sp_mm`) on what `describe` makes of fresh descriptors and `weights`.
 
-    Raises `Unsupported` where cuSPARSE refuses it.
+    `others` are its other inputs. Raises `Unsupported` where cuSPARSE refuses it.
     """
-    handle = open_handle(device)
+    device, lib = handle.device, handle.cusparse
+    execute = getattr(lib, routine)
     held: list[Closable] = []
 
     def call(library: Callable[[], T]) -> T:
         try:
-            return refusing(routine.name, library)
+            return refusing(f"cusparse {variant}", library)
         except Unsupported as refused:
             if dtype == "f32" or "NOT_SUPPORTED" not in str(refused):
                 raise
             raise Unsupported(f"{refused} ({handle.version()}; {REFUSES_F16})") from None
 
+    def buffer_size(arguments: tuple[int, ...]) -> int:
+        ask = getattr(lib, f"{routine}_buffer_size")
+        if routine != "sddmm":
+            return int(ask(*arguments))
+        size = np.zeros(1, np.uint64)
+        ask(*arguments, size.ctypes.data)
+        return int(size[0])
+
     def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
-        descriptors = Descriptors(handle.cusparse, CUDA_TYPE[dtype])
+        descriptors = Descriptors(lib, CUDA_TYPE[dtype])
         try:
             arguments = call(lambda: describe(descriptors, arrays))
-            size = call(lambda: routine.buffer_size(*arguments))
-            workspace = device.empty((max(1, size),), np.uint8)
-            if routine.preprocess is not None:
-                preprocess = routine.preprocess
-                call(lambda: preprocess(*arguments, workspace.pointer))
+            workspace = device.empty((max(1, call(lambda: buffer_size(arguments))),), np.uint8)
+            if preprocess:
+                call(lambda: getattr(lib, f"{routine}_preprocess")(*arguments, workspace.pointer))
         except BaseException:
             descriptors.close()
             raise
-        held.extend((descriptors, Freed(workspace)))
+        held.extend((descriptors, workspace))
 
         def run(keep: Any = (handle, arrays, others, workspace, output)) -> None:
-            call(lambda: routine.run(*arguments, workspace.pointer))
+            call(lambda: execute(*arguments, workspace.pointer))
 
         return run
 
     return finish(device, over(weights), output, held, preparing, weights, over)
-
-
-def csr_parts(preparing: Preparing, matrix: CSR, dtype: str, coordinates: bool) -> tuple[DeviceArray, ...]:
-    """Row offsets, or each nonzero's row for `coordinates` (COO), then columns and values, in device memory."""
-    if coordinates:
-        rows = preparing.array(("rows",), lambda: row_indices(matrix))
-    else:
-        rows = preparing.array(("offsets",), lambda: matrix.offsets)
-    return rows, *preparing.arrays(("nonzeros",), lambda: (matrix.indices, to_storage(matrix.values, dtype)))
-
-
-def row_indices(matrix: CSR) -> Any:
-    """The row of every nonzero, int32, as COO has it."""
-    return np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)

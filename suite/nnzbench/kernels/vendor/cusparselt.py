@@ -7,14 +7,14 @@ it. Compression and the search for the fastest algorithm are untimed and counted
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
-from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import scalars_of
 from nnzbench.kernels.vendor.support import (
@@ -23,17 +23,16 @@ from nnzbench.kernels.vendor.support import (
     RESULT_TYPE,
     WEIGHTS,
     WORKSPACE_BYTES,
-    Freed,
     Inputs,
     Output,
     Preparing,
     dense_operand,
     dense_weights,
     finish,
+    library,
     load_bindings,
     open_library,
     refusing,
-    require_gpu,
     require_math,
 )
 from nnzbench.matrices.formats import CSR
@@ -126,48 +125,35 @@ class Handle:
         self.lt.destroy(self.value)
 
 
-class Product:
+class Product(ExitStack):
     """Descriptors and plan of C (m, n) = A (m, k) B (k, n); A and C row-major, B (k, n) or (n, k) row-major."""
 
     def __init__(self, handle: Handle, case: LtCase, dtype: str, shape: tuple[int, int, int]) -> None:
+        super().__init__()
         self._handle, lt, value = handle, handle.lt, handle.value
-        self._undo: list[Callable[[], None]] = []
         m, k, n = shape
         kind = CUDA_TYPE[dtype]
         cusparse = load_bindings("cusparse")
-        row, none, transpose = (
-            int(cusparse.Order.ROW),
-            int(cusparse.Operation.NON_TRANSPOSE),
-            int(cusparse.Operation.TRANSPOSE),
-        )
+        row = int(cusparse.Order.ROW)
+        none, transpose = int(cusparse.Operation.NON_TRANSPOSE), int(cusparse.Operation.TRANSPOSE)
         half = int(lt.Sparsity.SPARSITY_50_PERCENT)
         b_rows, b_columns = (n, k) if case.column_major else (k, n)
 
-        def keep(descriptor: int, destroy: Callable[[int], None]) -> int:
-            self._undo.append(lambda: destroy(descriptor))
+        def made(what: str, init: Callable[..., int], *arguments: int) -> int:
+            descriptor = init(value, *arguments)
+            self.callback(getattr(lt, f"{what}_destroy"), descriptor)
             return descriptor
 
         try:
-            a = keep(
-                lt.structured_descriptor_init(value, m, k, k, ALIGNMENT, kind, row, half), lt.mat_descriptor_destroy
-            )
-            b = keep(
-                lt.dense_descriptor_init(value, b_rows, b_columns, b_columns, ALIGNMENT, kind, row),
-                lt.mat_descriptor_destroy,
-            )
-            c = keep(
-                lt.dense_descriptor_init(value, m, n, n, ALIGNMENT, RESULT_TYPE[dtype], row), lt.mat_descriptor_destroy
-            )
+            a = made("mat_descriptor", lt.structured_descriptor_init, m, k, k, ALIGNMENT, kind, row, half)
+            b = made("mat_descriptor", lt.dense_descriptor_init, b_rows, b_columns, b_columns, ALIGNMENT, kind, row)
+            c = made("mat_descriptor", lt.dense_descriptor_init, m, n, n, ALIGNMENT, RESULT_TYPE[dtype], row)
             operation = transpose if case.column_major else none
             sums = int(lt.ComputeType.COMPUTE_32I if dtype == "i8" else lt.ComputeType.COMPUTE_32F)
-            self.matmul = keep(
-                lt.matmul_descriptor_init(value, none, operation, a, b, c, c, sums), lt.matmul_descriptor_destroy
-            )
-            algorithm = keep(
-                lt.matmul_alg_selection_init(value, self.matmul, int(lt.MatmulAlg.DEFAULT)),
-                lt.matmul_alg_selection_destroy,
-            )
-            self.plan = keep(lt.matmul_plan_init(value, self.matmul, algorithm), lt.matmul_plan_destroy)
+            self.matmul = made("matmul_descriptor", lt.matmul_descriptor_init, none, operation, a, b, c, c, sums)
+            default = int(lt.MatmulAlg.DEFAULT)
+            algorithm = made("matmul_alg_selection", lt.matmul_alg_selection_init, self.matmul, default)
+            self.plan = made("matmul_plan", lt.matmul_plan_init, self.matmul, algorithm)
         except BaseException:
             self.close()
             raise
@@ -190,11 +176,6 @@ class Product:
         """What the plan needs, and never less than what a search may use."""
         return max(WORKSPACE_BYTES, int(self._handle.lt.matmul_get_workspace(self._handle.value, self.plan)))
 
-    def close(self) -> None:
-        """Destroys plan and descriptors, last first."""
-        while self._undo:
-            self._undo.pop()()
-
 
 def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) -> Prepared:
     """C (m, n) = A (m, k) B (k, n). Raises `Unsupported` without cuSPARSELt or where it refuses, `LaunchError`."""
@@ -208,7 +189,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         sparse = preparing.array((WEIGHTS, dtype, False), lambda: dense_weights(a, dtype))
         compressed = refusing(what, lambda: product.compress(device, sparse))
         dense = dense_operand(preparing, b, dtype, turned=case.column_major)
-        output = Output(device, a.m, n, dtype)
+        output = Output(device, (a.m, n), dtype)
         result, streams = output.array.pointer, handle.streams
         scalars = scalars_of("f8" if dtype == "f8" else "f32")  # fp32 also where the sums are integers
         alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
@@ -232,38 +213,16 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
 
         return run
 
-    freed = Freed(compressed, workspace)
     ends = Ends(dense, output.array, case.column_major, False)
-    return finish(device, over([compressed]), output, [product, freed], preparing, [compressed], over, ends)
+    return finish(
+        device, over([compressed]), output, [product, compressed, workspace], preparing, [compressed], over, ends
+    )
 
 
-class CusparseLt:
-    """cusparseLtMatmul on matrices that are 2:4 sparse already."""
-
-    name = "cusparselt"
-    paper = "NVIDIA cuSPARSELt"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset(PATTERN)
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """One per layout, default and search. Raises `Unsupported` without a GPU that has sparse tensor cores."""
-        gpu = require_gpu(device, self.name)
-        if not architecture(gpu.arch).has("mma_sparse"):
-            raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
-        require_math(gpu, problem.dtype)
-        require_pattern(operands.sparse, problem.dtype)
-        a, b = operands.sparse, operands.dense["b"]
-        inputs = Inputs(gpu, a)
-        for case in lt_cases(problem.dtype):
-
-            def prepare(case: LtCase = case) -> Prepared:
-                return prepare_product(inputs, case, a, b, problem.dtype)
-
-            yield Candidate(case.variant, case.math, prepare)
-
-
-register(
-    CusparseLt(),
+@library(
+    "NVIDIA cuSPARSELt",
+    "spmm",
+    " ".join(PATTERN),
     About(
         "library",
         "cuSPARSELt",
@@ -273,3 +232,16 @@ register(
         structure_bytes=lambda problem, nnz: nnz // 4,  # two bits a value say which of four it is
     ),
 )
+def cusparselt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
+    """cusparseLtMatmul on matrices that are 2:4 sparse already: one per layout, default and search.
+
+    Raises `Unsupported` without sparse tensor cores.
+    """
+    if not architecture(gpu.arch).has("mma_sparse"):
+        raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
+    require_math(gpu, problem.dtype)
+    require_pattern(operands.sparse, problem.dtype)
+    a, b = operands.sparse, operands.dense["b"]
+    inputs = Inputs(gpu, a)
+    for case in lt_cases(problem.dtype):
+        yield Candidate(case.variant, case.math, partial(prepare_product, inputs, case, a, b, problem.dtype))

@@ -10,17 +10,21 @@ import functools
 import importlib
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import ARCHITECTURES, architecture
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
-from nnzbench.problems.operands import to_e4m3
+from nnzbench.problems.operands import Operands, to_e4m3
+from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference, dense_reference
 
 SHARE = 8
@@ -203,19 +207,17 @@ INSTALL_VENDOR = "pip install 'nnzbench[vendor13]' (vendor12 for V100)"
 """What brings cuDNN and cuSPARSELt."""
 
 
-class Result(Protocol):
-    """The result of a library call in device memory."""
-
-    array: DeviceArray
-
-    def read(self) -> Array: ...
-    def poison(self) -> None: ...
-
-
 class Closable(Protocol):
     """Anything that frees device memory or a handle."""
 
     def close(self) -> None: ...
+
+
+class Result(Closable, Protocol):
+    """The result of a library call in device memory."""
+
+    def read(self) -> Array: ...
+    def poison(self) -> None: ...
 
 
 def require_gpu(device: Device, library: str) -> GpuDevice:
@@ -223,6 +225,36 @@ def require_gpu(device: Device, library: str) -> GpuDevice:
     if not isinstance(device, GpuDevice):
         raise Unsupported(f"{library} needs a CUDA GPU, not the {device.name} device")
     return device
+
+
+Found = Callable[[Problem, Operands, GpuDevice], Iterator[Candidate]]
+"""A library's candidates for a problem on a GPU."""
+
+
+@dataclass(frozen=True)
+class LibraryKernel:
+    """A library's kernel that consists of its candidates."""
+
+    name: str
+    paper: str
+    ops: frozenset[str]
+    dtypes: frozenset[str]
+    found: Found
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """Those of a GPU. Raises `Unsupported` without one, or without the library."""
+        return self.found(problem, operands, require_gpu(device, self.name))
+
+
+def library(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Found], LibraryKernel]:
+    """Registers a function that yields candidates as the kernel of its name; as `registry.kernel` does for plans."""
+
+    def made(found: Found) -> LibraryKernel:
+        one = LibraryKernel(found.__name__, paper, frozenset(ops.split()), frozenset(dtypes.split()), found)
+        register(one, about)
+        return one
+
+    return made
 
 
 def require_math(device: GpuDevice, math: str) -> None:
@@ -302,20 +334,28 @@ def from_storage(array: Array, dtype: str) -> Array:
 
 
 class Output:
-    """The (m, n) result of a library call in device memory, row-major or column-major."""
+    """The result of a library call in device memory, in the `shape` of the problem.
 
-    def __init__(self, device: GpuDevice, m: int, n: int, dtype: str, column_major: bool = False) -> None:
-        self._dtype, self._column_major = dtype, column_major
-        self.array: DeviceArray = device.empty((n, m) if column_major else (m, n), STORAGE[dtype])
+    Row-major, or with the axis `innermost` as the one whose elements lie side by side.
+    """
+
+    def __init__(self, device: GpuDevice, shape: Sequence[int], dtype: str, innermost: int = -1) -> None:
+        self._dtype, self._innermost = dtype, innermost
+        stored = list(shape)
+        stored.append(stored.pop(innermost))
+        self.array: DeviceArray = device.empty(tuple(stored), STORAGE[dtype])
 
     def read(self) -> Array:
-        """Waits, then copies to the host as an (m, n) array."""
-        result = from_storage(self.array.read(), self._dtype)
-        return result.T if self._column_major else result
+        """Waits, then copies to the host in the problem's shape."""
+        return np.moveaxis(from_storage(self.array.read(), self._dtype), -1, self._innermost)
 
     def poison(self) -> None:
         """Fills with NaN bits."""
         self.array.poison()
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self.array.close()
 
 
 def finish(
@@ -333,14 +373,15 @@ def finish(
     `resources` are the candidate's own, closed in order after the stream is idle; also where the first run fails.
     `over` gives the call over other arrays in the place of the `weights`.
     """
-    prepare_ms = 0.0
     arrays = {f"weights{place}": array for place, array in enumerate(weights)}
+
+    def release() -> None:
+        for resource in (*resources, output):
+            resource.close()
 
     def close() -> None:
         device.synchronise()
-        for resource in resources:
-            resource.close()
-        output.array.free()
+        release()
 
     try:
         device.synchronise()
@@ -349,9 +390,7 @@ def finish(
         device.synchronise()
         capturable = device.capturable(run)
     except BaseException as error:
-        for resource in resources:
-            resource.close()
-        output.array.free()
+        release()
         if not isinstance(error, Unsupported):
             preparing.failed()
         raise
@@ -369,15 +408,3 @@ def _copied(
     run = over([array.copy() if name in names else array for name, array in arrays.items()])
     run()  # as the first one, outside any graph
     return run
-
-
-class Freed:
-    """Device arrays that are freed together."""
-
-    def __init__(self, *arrays: DeviceArray) -> None:
-        self._arrays = arrays
-
-    def close(self) -> None:
-        """Frees them."""
-        for array in self._arrays:
-            array.free()
