@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nnzbench.kernels.registry import Kernel, VendorKernel, candidates, kernels, register
-from nnzbench.kernels.roles import About, Role
+from nnzbench.kernels.registry import About, Kernel, Role, VendorKernel, candidates, kernels, register
 from nnzbench.plans.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
 
 __all__ = [

@@ -18,7 +18,7 @@ from nnzbench.facts import table
 from nnzbench.facts.data import Data
 from nnzbench.facts.results import each, size_of
 from nnzbench.facts.selector import Selector
-from nnzbench.kernels.roles import Role
+from nnzbench.kernels.registry import Role
 from nnzbench.records.record import RecordError
 
 AS_GOOD = 0.95

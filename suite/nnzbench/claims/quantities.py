@@ -25,7 +25,7 @@ from nnzbench.facts.results import GPU_DEVICES, each, geometric_mean, load
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.spread import spread
 from nnzbench.facts.table import Comparison, compare
-from nnzbench.kernels.roles import Role
+from nnzbench.kernels.registry import Role
 from nnzbench.problems import tables
 from nnzbench.records.files import has_records
 from nnzbench.records.folder import read_tuning

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nnzbench.kernels.registry import about, dense_libraries, known
-from nnzbench.kernels.roles import OURS, Role
+from nnzbench.kernels.registry import OURS, Role, about, dense_libraries, known
 
 MATHS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16", "i8": "INT8", "f8": "FP8"}
 """Arithmetic classes as readers know them."""

@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported

@@ -1,12 +1,15 @@
-"""Kernel `eie`: products with a matrix in EIE's format, one byte for a nonzero: codebook index and run of zeros.
+"""Kernels `eie` and `eie_columns`: products with a matrix in EIE's format, a codebook index of 4 bits for a nonzero.
 
 Han, Liu, Mao, Pu, Pedram, Horowitz, Dally: "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA
-2016. The entries are the paper's, padding zeros included; how a GPU decodes them is this project's own, and differs
-from the chip in that slices are of rows and zeros among the inputs are not skipped. `eie.cu` explains the mapping.
+2016. `eie` has the paper's entries of one byte, index and run of zeros, padding zeros included; how a GPU decodes them
+is this project's own, and differs from the chip in that slices are of rows and zeros among the inputs are not skipped.
+`eie_columns` skips them: it has columns of W, and a queue of nonzero inputs (sections III and IV). The headers of
+`eie.cu` and `eie_columns.cu` explain the mappings.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.matrices.encodings import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
@@ -175,7 +177,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     if shared_bytes > limit:
         raise Unsupported(f"X and its fillings need {shared_bytes} bytes of shared memory, a block has {limit}")
     common = packed.common if packed.common.size else np.zeros((1, 32, _PACK), np.uint8)
-    plan = tiling.plan(
+    return tiling.plan(
         "eie",
         (blocks, -(-n // columns), 1),
         (matrix.m, matrix.k, n, parts, part_columns, items, packed.places, units // blocks),
@@ -195,8 +197,8 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
             "F16": int(x.dtype == np.float16),
         },
         shared_bytes=shared_bytes,
+        generate_ms=elapsed(),
     )
-    return replace(plan, generate_ms=elapsed())
 
 
 def operand_bytes(problem: Problem, nnz: int) -> int:
@@ -204,29 +206,131 @@ def operand_bytes(problem: Problem, nnz: int) -> int:
     return nnz + 16 * 2
 
 
-@kernel(
-    "Han et al.: EIE: Efficient Inference Engine on Compressed Deep Neural Network, ISCA 2016",
-    "spmm spmv",
-    "f32 f16",
-    About("own", "EIE's format", operand_bytes=operand_bytes, rank=155),
-)
+PAPER = "Han et al.: EIE: Efficient Inference Engine on Compressed Deep Neural Network, ISCA 2016"
+
+
+def _coded(problem: Problem, operands: Operands) -> Coded:
+    """The matrix by its codebook. Raises `Unsupported` for an empty product and for too many values or columns."""
+    n = operands.dense["b"].shape[1]
+    if problem.m == 0 or problem.k == 0 or n == 0:
+        raise Unsupported("the product is empty")
+    if n > MOST_COLUMNS:
+        raise Unsupported(f"decoding pays for few columns; it takes at most {MOST_COLUMNS}, not {n}")
+    try:
+        return Coded.of(operands.sparse)
+    except MatrixError as error:
+        raise Unsupported(str(error)) from error
+
+
+@kernel(PAPER, "spmm spmv", "f32 f16", About("own", "EIE's format", operand_bytes=operand_bytes, rank=155))
 def eie(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Y = W X for a W of at most 15 different values, at most 16 columns of X.
 
     Raises `Unsupported` for more values than a codebook holds, more columns than 16, or an empty product.
     """
-    x = operands.dense["b"]
-    if problem.m == 0 or problem.k == 0 or x.shape[1] == 0:
-        raise Unsupported("the product is empty")
-    if x.shape[1] > MOST_COLUMNS:
-        raise Unsupported(f"decoding pays for few columns; it takes at most {MOST_COLUMNS}, not {x.shape[1]}")
-    shared = SharedWork()
-    try:
-        coded = shared.once("codes", lambda: Coded.of(operands.sparse))
-    except MatrixError as error:
-        raise Unsupported(str(error)) from error
+    coded, x, shared = _coded(problem, operands), operands.dense["b"], SharedWork()
     slot = _slot_bytes(slot_columns(x.shape[1], x.dtype), x.dtype)
     choices = tilings(problem.m, problem.k, slot, arch)
     if architecture(arch).has("bulk_copy") and lies_as_slots(x):
         choices += [replace(one, bulk=True) for one in choices if one.lanes == 32 and not one.shifts]
     yield from plans_that_fit(choices, lambda one: make_plan(coded, x, one, arch, shared), "no tiling fits")
+
+
+CANDIDATES = 8
+_NONZERO = 1 / 3
+"""Of the inputs, as after a ReLU: tilings are chosen before inputs are known."""
+
+
+@dataclass(frozen=True)
+class ColumnTiling(TileConfiguration):
+    """Rows of a slice, warps that share it, and groups of 32 columns for each."""
+
+    slice: int
+    warps: int
+    groups: int
+
+    @property
+    def name(self) -> str:
+        return f"s{self.slice}_w{self.warps}_g{self.groups}"
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.slice * self.warps
+
+    @property
+    def columns(self) -> int:
+        """Of a block."""
+        return 32 * self.warps * self.groups
+
+
+def columns_of(coded: Coded, rows: int) -> tuple[Array, Array]:
+    """Two-byte entries by slice of `rows` rows and column, rows ascending, and `starts` (slices, k + 1)."""
+    matrix = coded.pattern
+    count = -(-matrix.m // rows)
+    row = np.repeat(np.arange(matrix.m), matrix.row_lengths)
+    cell = row // rows * matrix.k + matrix.indices
+    order = np.argsort(cell, kind="stable")
+    entries = (row % rows << 4 | coded.codes)[order].astype(np.uint16)
+    ends = np.bincount(cell, minlength=count * matrix.k).cumsum().reshape(count, matrix.k)
+    first = np.concatenate([[0], ends[:-1, -1]])[:, None]
+    return (entries if entries.size else np.zeros(1, np.uint16)), np.hstack([first, ends]).astype(np.int32)
+
+
+def _cycles(m: int, k: int, nnz: int, tiling: ColumnTiling, arch: str) -> float:
+    """Clocks of a launch by a rough count of what a warp does one after another."""
+    entries = nnz / (m * k) * tiling.slice
+    column = 25 + 40 * math.ceil(entries / 32)
+    parts = -(-k // tiling.columns)
+    blocks = -(-m // tiling.slice) * parts
+    limits = architecture(arch)
+    resident = min(limits.warps // tiling.warps, limits.shared_bytes // (tiling.shared_bytes + 1024))
+    waves = -(-blocks // (sm_count(arch) * max(1, resident)))
+    crowd = max(1.0, min(resident, blocks / sm_count(arch)) * tiling.warps / 16)
+    walk = tiling.groups * (700 + 32 * _NONZERO * column * crowd)
+    add = tiling.slice / (32 * tiling.warps) * (25 * tiling.warps + 40 * parts)
+    return waves * (walk + add)
+
+
+def column_tilings(m: int, k: int, nnz: int, arch: str) -> list[ColumnTiling]:
+    """The `CANDIDATES` most promising, of which no two have the same slice and groups."""
+    grid = [
+        ColumnTiling(rows, warps, groups)
+        for rows in (64, 128, 256, 512, 1024, 2048)
+        for warps in (4, 8, 16)
+        for groups in (1, 2, 4)
+        if 4 * rows * warps <= block_shared_bytes(arch)
+    ]
+    best: dict[tuple[int, int], ColumnTiling] = {}
+    for one in sorted(grid, key=lambda one: (_cycles(m, k, nnz, one, arch), one.name)):
+        best.setdefault((one.slice, one.groups), one)
+    return list(best.values())[:CANDIDATES]
+
+
+def columns_plan(coded: Coded, x: Array, tiling: ColumnTiling, shared: SharedWork | None = None) -> Plan:
+    """The plan of one tiling; `x` is (k, 1), float32 or float16."""
+    matrix, shared = coded.pattern, shared or SharedWork()
+    elapsed = shared.timer()
+    entries, starts = shared.once(tiling.slice, lambda: columns_of(coded, tiling.slice))
+    parts = -(-matrix.k // tiling.columns)
+    buffers = {
+        "entries": entries,
+        "starts": starts,
+        "codebook": coded.codebook,
+        "x": np.ascontiguousarray(x),
+        "partial": np.zeros((parts, matrix.m), np.float32),
+        "arrived": np.zeros(len(starts), np.int32),
+        "y": np.zeros((matrix.m, 1), x.dtype),
+    }
+    grid, half = (len(starts), parts, 1), {"F16": int(x.dtype == np.float16)}
+    return tiling.plan("eie_columns", grid, (matrix.m, matrix.k), buffers, defines=half, generate_ms=elapsed())
+
+
+@kernel(PAPER, "spmv", "f32 f16", About("own", "EIE's columns", operand_bytes=operand_bytes, rank=156))
+def eie_columns(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """y = W x for a W of at most 15 different values, reading the columns of nonzero inputs alone.
+
+    Raises `Unsupported` for more values than a codebook holds, or an empty product.
+    """
+    coded, shared = _coded(problem, operands), SharedWork()
+    for tiling in column_tilings(problem.m, problem.k, operands.sparse.nnz, arch):
+        yield columns_plan(coded, operands.dense["b"], tiling, shared)

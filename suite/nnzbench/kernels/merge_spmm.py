@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands

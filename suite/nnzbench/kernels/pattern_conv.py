@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.addressing import convolved
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count

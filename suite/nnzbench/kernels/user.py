@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnzbench.kernels.registry import KernelDefect, PlannedKernel, register
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, KernelDefect, PlannedKernel, register
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.plans.plan_files import decode
 from nnzbench.problems.operands import Operands

@@ -11,7 +11,7 @@ from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER, judge
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
-from nnzbench.kernels.roles import OURS
+from nnzbench.kernels.registry import OURS
 from nnzbench.problems.problem import stem_of
 from nnzbench.records.selection import select
 

@@ -14,7 +14,7 @@ from small_commands import USER_KERNEL, Small, invoke, rows
 from nnzbench import devices
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.kernels import registry as kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem

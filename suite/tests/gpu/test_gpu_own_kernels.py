@@ -12,7 +12,7 @@ from test_tensor_papers import NAMES
 from test_tensor_spmm import problem, whole
 
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.tensor import spmm, tf32
+from nnzbench.kernels.tensor import spmm
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, round_to
@@ -75,8 +75,7 @@ def test_panels_go_round_their_ring(gpu, dtype):
     data = whole(matrix(70, 2100, 0.1, full=35), 40, dtype)
     some = problem(data, dtype)
     expected = reference(some, data).value
-    more = {"shapes": tf32._SHAPES, "tf32": True} if dtype == "f32" else {}
-    found = spmm.tilings(some, data.sparse, gpu.arch, **more)
+    found = spmm.tilings(some, data.sparse, gpu.arch, "tf32" if dtype == "f32" else "")
     for plan in spmm.plans(
         some, data, gpu.arch, dict.fromkeys(replace(one, slices=1, separate=False) for one in found)
     ):

@@ -7,7 +7,7 @@ import pytest
 from on_cpu import execute, fresh_cache, mutated  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
-from nnzbench.kernels import balanced, balanced_rows, balanced_wide
+from nnzbench.kernels import balanced, balanced_rows
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.prune import BalancedMatrix
@@ -45,7 +45,7 @@ class Case:
         return plan
 
     def wide_plan(self, *tiling):
-        plan = balanced_wide.make_plan(self.matrix, self.x, balanced_wide.Tiling(*tiling), "sm_80")
+        plan = balanced.wide_plan(self.matrix, self.x, balanced.WideTiling(*tiling), "sm_80")
         assert plan is not None
         return plan
 

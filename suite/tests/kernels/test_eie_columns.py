@@ -9,8 +9,7 @@ from kernel_problems import coded_operands
 from on_cpu import check, execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
-from nnzbench.kernels import eie_columns
-from nnzbench.kernels.eie_columns import Tiling, columns_of, make_plan, tilings
+from nnzbench.kernels.eie import ColumnTiling, column_tilings, columns_of, columns_plan, eie_columns
 from nnzbench.matrices.encodings import Coded
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
@@ -44,21 +43,21 @@ def test_entries_hold_the_columns_of_each_slice():
 @pytest.mark.parametrize(
     ("m", "k", "inputs", "tiling", "dtype", "build"),
     [
-        (1, 1, 1.0, Tiling(32, 1, 1), "f32", "asan"),
-        (37, 203, 0.4, Tiling(32, 2, 1), "f32", "tsan"),
-        (300, 700, 0.1, Tiling(128, 4, 2), "f16", "asan"),
-        (65, 64, 0.0, Tiling(64, 2, 4), "f16", "plain"),
-        (1000, 130, 0.7, Tiling(1024, 1, 1), "f32", "tsan"),
+        (1, 1, 1.0, ColumnTiling(32, 1, 1), "f32", "asan"),
+        (37, 203, 0.4, ColumnTiling(32, 2, 1), "f32", "tsan"),
+        (300, 700, 0.1, ColumnTiling(128, 4, 2), "f16", "asan"),
+        (65, 64, 0.0, ColumnTiling(64, 2, 4), "f16", "plain"),
+        (1000, 130, 0.7, ColumnTiling(1024, 1, 1), "f32", "tsan"),
     ],
 )
 def test_awkward_sizes_under_sanitizers(m, k, inputs, tiling, dtype, build):
     data = case(m, k, inputs, dtype=dtype, empty=(0,) if m > 1 else (), full=m // 2)
-    check(make_plan(Coded.of(data.sparse), data.dense["b"], tiling), spmm_problem(data), data, build, "random:3")
+    check(columns_plan(Coded.of(data.sparse), data.dense["b"], tiling), spmm_problem(data), data, build, "random:3")
 
 
 def test_columns_of_zero_inputs_are_not_read():
     data = case(40, 96, 0.3)
-    plan = make_plan(Coded.of(data.sparse), data.dense["b"], Tiling(64, 1, 1))
+    plan = columns_plan(Coded.of(data.sparse), data.dense["b"], ColumnTiling(64, 1, 1))
     dead = np.flatnonzero(data.dense["b"][:, 0] == 0)
     entries = plan.buffers["entries"].copy()
     for column in dead:
@@ -68,18 +67,18 @@ def test_columns_of_zero_inputs_are_not_read():
 
 def test_a_matrix_without_nonzeros_gives_zeros():
     data = spmm_operands(CSR.from_dense(np.zeros((5, 40), np.float32)), 1)
-    assert not execute(make_plan(Coded.of(data.sparse), data.dense["b"], Tiling(32, 2, 1))).any()
+    assert not execute(columns_plan(Coded.of(data.sparse), data.dense["b"], ColumnTiling(32, 2, 1))).any()
 
 
 def test_a_second_launch_finds_nobody_arrived():
     data = case(70, 700, 0.4)
-    plan = make_plan(Coded.of(data.sparse), data.dense["b"], Tiling(32, 2, 1))
+    plan = columns_plan(Coded.of(data.sparse), data.dense["b"], ColumnTiling(32, 2, 1))
     check(replace(plan, launches=plan.launches * 2), spmm_problem(data), data, "tsan", "random:1")
 
 
 def test_a_missing_barrier_is_seen():
     data = case(64, 320, 0.9, full=3)
-    plan = make_plan(Coded.of(data.sparse), data.dense["b"], Tiling(64, 2, 4))
+    plan = columns_plan(Coded.of(data.sparse), data.dense["b"], ColumnTiling(64, 2, 4))
     without = mutated(plan, "    __syncthreads();\n    const int begin", "    const int begin")
     with pytest.raises(SanitizerError, match="data race"):
         execute(without, "tsan")
@@ -88,13 +87,13 @@ def test_a_missing_barrier_is_seen():
 def test_more_values_than_a_codebook_holds_are_refused():
     data = spmm_operands(matrix(9, 64), 1)
     with pytest.raises(Unsupported, match="more than 15 different values"):
-        list(eie_columns.eie_columns.plans(spmm_problem(data), data, "sm_90"))
+        list(eie_columns.plans(spmm_problem(data), data, "sm_90"))
 
 
 @pytest.mark.parametrize(("m", "k"), [(4096, 25088), (600, 4096), (8791, 600), (1, 1)])
 def test_tilings_fit(m, k):
     for arch in ("sm_70", "sm_90"):
-        found = tilings(m, k, m * k // 10, arch)
+        found = column_tilings(m, k, m * k // 10, arch)
         assert len({one.name for one in found}) == len(found)
         assert all(one.shared_bytes <= block_shared_bytes(arch) for one in found)
 

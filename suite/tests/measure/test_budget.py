@@ -14,7 +14,7 @@ from fakes import FakeDevice, FakeKernel, Silent
 from small_sweeps import PEAKS, Small
 
 from nnzbench.kernels import registry
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About
 from nnzbench.measure.budget import Resources, Schedule, Step, carry_out, make_schedule, spread
 from nnzbench.measure.costs import (
     COLUMNS,

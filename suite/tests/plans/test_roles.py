@@ -14,8 +14,7 @@ from nnzbench.facts.results import load
 from nnzbench.facts.selector import CUBLAS, kernels_in, own, written_here
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry as kernel
-from nnzbench.kernels.registry import about, kernels, known, register, role_of
-from nnzbench.kernels.roles import OURS, RETIRED, About
+from nnzbench.kernels.registry import OURS, RETIRED, About, about, kernels, known, register, role_of
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.roofline import dense_work, row_work
 from nnzbench.problems.operands import Operands

@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from nnzbench.kernels.registry import Kernel, about, kernel, kernels
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, Kernel, about, kernel, kernels
 from nnzbench.plans.plan import Launch
 from nnzbench.plans.tiles import TileConfiguration
 

@@ -9,7 +9,7 @@ from fake_records import to_frame
 
 from nnzbench.facts.selector import kernel
 from nnzbench.kernels.registry import kernels
-from nnzbench.kernels.sputnik.attention import mask_bits
+from nnzbench.kernels.sputnik.layers import mask_bits
 from nnzbench.kernels.vendor.attention import added_mask
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands

@@ -21,8 +21,7 @@ from nnzbench.build.pool import compiled_ahead
 from nnzbench.devices import Device
 from nnzbench.devices.copies import each, over_copies, weight_names
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
-from nnzbench.kernels.registry import candidates, kernels, register
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, candidates, kernels, register
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.chain import SharedWork

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About
 from nnzbench.kernels.vendor import cublas
 from nnzbench.kernels.vendor.support import Inputs, Preparing, finish, open_library, require_math
 from nnzbench.plans.chain import Step

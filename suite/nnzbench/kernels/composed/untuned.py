@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nnzbench.kernels.cost_rule import ranked_families
-from nnzbench.kernels.registry import kernel
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.spmm import ring
-from nnzbench.kernels.roles import About
 from nnzbench.kernels.row_stream import row_stream
 from nnzbench.kernels.sputnik.spmm import sputnik
 from nnzbench.kernels.tensor.spmm import tensor_spmm

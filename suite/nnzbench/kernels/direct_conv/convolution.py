@@ -18,8 +18,7 @@ from nnzbench.kernels.direct_conv import ptx as conv_ptx
 from nnzbench.kernels.direct_conv.model import ConvModel
 from nnzbench.kernels.direct_conv.program import make_program
 from nnzbench.kernels.direct_conv.tile import ConvTiling
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import Problem

@@ -9,10 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.ring.order import MOST_UNITS, Strands, deal_bundles, even_progress
-from nnzbench.kernels.ring.tiling import RingTiling
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.ring.order import MOST_UNITS, RingTiling, Strands, deal_bundles, even_progress
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
@@ -88,8 +86,6 @@ class Packed:
     """(units, 4) byte offsets in the ring."""
     positions: NDArray[np.int32]
     """(units, 4) entries of the pattern, -1 where there is none."""
-    fill: float
-    """Stored entries per nonzero."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +167,6 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Pack
         row_ids=np.where(dealt >= 0, parted.row[dealt], -1).astype(np.int32),
         offsets=offsets.reshape(-1, _UNIT),
         positions=positions.view(np.int32).reshape(-1, _UNIT),
-        fill=_UNIT * layout.units / pattern.nnz,
     )
 
 
@@ -246,16 +241,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
     packed = pack(pattern, tiling, shared)
     groups = packed.row_ids.shape[1]
-    buffers: dict[str, Array] = {
-        "starts": packed.starts,
-        "trips": packed.trips,
-        "row_ids": packed.row_ids,
-        "offsets": packed.offsets,
-        "positions": packed.positions,
-        "a": operands.dense["a"],
-        "b": operands.dense["b"],
-        "d": np.empty(pattern.nnz, dtype=np.float32),
-    }
+    dense = {name: operands.dense[name] for name in "ab"}
+    buffers: dict[str, Array] = {**vars(packed), **dense, "d": np.empty(pattern.nnz, dtype=np.float32)}
     chunks, count, args = tiling.chunks(pattern.k), pattern.nnz, [*buffers]
     strands = min(32, power_of_two_at_least(-(-slices // _STRAND_SLICES)))
     then: tuple[Launch, ...] = ()

@@ -10,10 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.ring.order import Strands, deal_bundles, even_progress
-from nnzbench.kernels.ring.tiling import RingTiling
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.ring.order import RingTiling, Strands, deal_bundles, even_progress
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
@@ -103,8 +101,6 @@ class Packed:
     """(groups, warps / ksplit, row_steps, sub), -1 where there is no row."""
     stream: NDArray[np.uint32]
     """(units, 4) words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit halves."""
-    fill: float
-    """Stored pairs per nonzero."""
 
 
 def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
@@ -154,7 +150,6 @@ def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packe
         trips=layout.trips,
         row_ids=row_ids.astype(np.int32),
         stream=stream.view(np.uint32).reshape(-1, 4),
-        fill=unit * layout.units / matrix.nnz if matrix.nnz else 1.0,
     )
 
 
@@ -236,14 +231,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     elapsed = shared.timer()
     packed = pack(operands.sparse, tiling, shared)
     b = operands.dense["b"]
-    buffers: dict[str, Array] = {
-        "starts": packed.starts,
-        "trips": packed.trips,
-        "row_ids": packed.row_ids,
-        "stream": packed.stream,
-        "b": b,
-        "c": np.empty((problem.m, problem.n), dtype=b.dtype),
-    }
+    buffers: dict[str, Array] = {**vars(packed), "b": b, "c": np.empty((problem.m, problem.n), dtype=b.dtype)}
     grid = (len(packed.row_ids), -(-problem.n // tiling.block_n), 1)
     sizes = (problem.k, problem.n, tiling.steps(problem.k).size)
     fill = {"FILL": math.gcd(problem.n, 16 // tiling.value_bytes)}

@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from nnzbench.kernels.codegen.addressing import convolved
-from nnzbench.kernels.registry import kernel, register
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel, register
 from nnzbench.kernels.sparsert import PAPER, paper_emit
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper_schedule import (

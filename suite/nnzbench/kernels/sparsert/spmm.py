@@ -16,8 +16,7 @@ from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixC
 from nnzbench.kernels.codegen.model import Planner
 from nnzbench.kernels.codegen.program import Program
 from nnzbench.kernels.codegen.schedule import Tiling, make_schedule, recall, search_name
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan, Unsupported

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels import cost_rule
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import Storage, StripOrder, row_strips, vector_width
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels import cost_rule
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import Storage, padded, power_of_two_at_least, row_records, transpose, vector_width
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported

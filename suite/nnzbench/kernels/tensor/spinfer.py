@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes

@@ -1,16 +1,15 @@
-"""Kernel `tensor_spmm`: SpMM that loads A sparse, expands it in registers and multiplies it on tensor cores."""
+"""Kernels `tensor_spmm` and `tensor_spmm_tf32`: A is loaded sparse, expanded in registers, and multiplied there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.strips import (
@@ -231,6 +230,12 @@ _SHAPES = {
         Shape(128, 4, 1, 128, 2, 1),
     ),
 }  # fmt: skip
+_TF32_SHAPES = {
+    8: (Shape(8, 8, 4, 512, 2, 2, early=True), Shape(8, 4, 2, 256, 2, 1)),
+    16: (Shape(16, 8, 4, 256, 2, 2, early=True), Shape(16, 4, 2, 128, 2, 1)),
+    32: (Shape(32, 8, 4, 128, 2, 2, early=True), Shape(32, 16, 4, 256, 2, 1, early=True), Shape(32, 4, 2, 128, 2, 1)),
+    64: (Shape(64, 8, 4, 128, 2, 1, early=True), Shape(64, 4, 1, 64, 2, 1)),
+}
 _MOST_STAGES = 4
 
 
@@ -280,18 +285,10 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str) -> list[T
     return [last, separate] if tf32 else [last]
 
 
-def tilings(
-    problem: Problem,
-    matrix: CSR,
-    arch: str,
-    shapes: Mapping[int, Sequence[Shape]] = _SHAPES,
-    math: str = "",
-) -> list[Tiling]:
-    """Tilings worth trying, without stages, the likeliest first; `shapes` by columns at most.
-
-    `math` where it is not the problem's type.
-    """
+def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Tiling]:
+    """Tilings worth trying, without stages, the likeliest first; `math` where it is not the problem's type."""
     math = math or problem.dtype
+    shapes = _TF32_SHAPES if math == "tf32" else _SHAPES
     known = architecture(arch)
     hopper, bulk = "wgmma" in known.accelerated and math != "tf32", known.has("bulk_copy")
     given = shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]
@@ -336,3 +333,24 @@ def tensor_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Pla
     if not architecture(arch).has("mma_sparse"):
         raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
     yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch))
+
+
+def tf32_structure_bytes(problem: Problem, nnz: int) -> int:
+    """A bit an element, and of 32 x 128 elements 64 bytes where lanes' values start and 4 where the chunk does."""
+    return problem.m * problem.k // 8 + 68 * -(-problem.m // STRIP_ROWS) * -(-problem.k // 128)
+
+
+@kernel(
+    "nnzbench",
+    "spmm",
+    "f32",
+    About("own", maths=frozenset({"tf32"}), structure_bytes=tf32_structure_bytes, rank=136),
+)
+def tensor_spmm_tf32(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own SpMM on tensor cores for fp32 matrices without structure; its rows are of class `tf32`.
+
+    Raises `Unsupported` before sm_80, whose tensor cores have no TF32, and where no tiling's rings fit.
+    """
+    if not architecture(arch).has("mma_tf32"):
+        raise Unsupported(f"tensor cores of {arch} do not multiply in TF32")
+    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, "tf32"))

@@ -21,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.attention import masked_softmax_plan
+from nnzbench.kernels.registry import About
+from nnzbench.kernels.sputnik.layers import masked_softmax_plan
 from nnzbench.kernels.vendor import cublas
 from nnzbench.kernels.vendor.cublas import MODES, product
 from nnzbench.kernels.vendor.cudnn_graphs import Handle, buildable, planned, prepare_plan

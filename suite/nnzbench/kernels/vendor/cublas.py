@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.roles import TENSOR_CORES, About
-from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
+from nnzbench.kernels.registry import TENSOR_CORES, About
+from nnzbench.kernels.sputnik.layers import bias_relu_plan
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     RESULT_TYPE,

@@ -19,8 +19,7 @@ import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray
-from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import TENSOR_CORES, About
+from nnzbench.kernels.registry import TENSOR_CORES, About, register
 from nnzbench.kernels.vendor.cublas import MODES
 from nnzbench.kernels.vendor.cudnn_graphs import (
     Handle,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.roles import TENSOR_CORES, About
+from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cusparse_support import Blocks, Descriptors, described, open_handle, prepare_call, stored
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
-from nnzbench.kernels.roles import TENSOR_CORES, About
+from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import scalars_of
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,

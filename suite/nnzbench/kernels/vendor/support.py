@@ -18,8 +18,7 @@ import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
-from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About
+from nnzbench.kernels.registry import About, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import ARCHITECTURES, architecture
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line

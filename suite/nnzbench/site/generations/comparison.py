@@ -17,8 +17,7 @@ import pandas as pd
 from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
 from nnzbench.facts.selector import standing
 from nnzbench.facts.table import divide
-from nnzbench.kernels.registry import about, known, role_of
-from nnzbench.kernels.roles import OURS
+from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.problems.problem import NETWORKS, case_of
 from nnzbench.records.files import folders
 from nnzbench.site.generations import peaks, published

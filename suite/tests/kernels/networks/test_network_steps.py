@@ -10,7 +10,7 @@ from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
 from vendor_candidates import check_all as check_candidates
 
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.sputnik.attention import mask_bits, masked_softmax_plan
+from nnzbench.kernels.sputnik.layers import mask_bits, masked_softmax_plan
 from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure import memory

@@ -9,9 +9,8 @@ from kernel_problems import TRANSFORMER, mobilenet
 from on_cpu import fresh_cache  # noqa: F401
 
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernels.composed.mobilenet import mobilenet_plan
+from nnzbench.kernels.composed.networks import DenseHeads, mobilenet_plan, transformer_plan
 from nnzbench.kernels.composed.steps import PRODUCT
-from nnzbench.kernels.composed.transformer import DenseHeads, transformer_plan
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile
 from nnzbench.kernels.vendor import cublas as vendor_cublas

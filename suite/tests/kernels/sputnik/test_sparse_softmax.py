@@ -3,7 +3,7 @@ import pytest
 from on_cpu import check, execute, fresh_cache, matrix  # noqa: F401
 
 from nnzbench.kernels.registry import kernels
-from nnzbench.kernels.sputnik.attention import softmax_plan
+from nnzbench.kernels.sputnik.layers import softmax_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error

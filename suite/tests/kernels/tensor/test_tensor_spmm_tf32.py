@@ -8,9 +8,8 @@ from test_tensor_spmm import problem, whole
 
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.tensor import tf32_strips
-from nnzbench.kernels.tensor.spmm import Tiling, make_plan
+from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm_tf32
 from nnzbench.kernels.tensor.strips import STRIP_ROWS
-from nnzbench.kernels.tensor.tf32 import tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import pack, rounded
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
