@@ -1,6 +1,7 @@
 """All experiments: what is run, listed, benchmarked under pytest, reported and indexed. There is no other list.
 
-An experiment is a module of its paper's package that has `EXPERIMENT` and, unless the generic page will do, `page`.
+An experiment is an `Experiment` that a paper's module, or a module of a paper's package, declares. Its page is what the
+function of its name beside it returns; without one it has the generic page.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from nnzbench.papers import balanced, direct_conv, eie, han_lecture, nnzbench, patdnn, sparsert, sputnik
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
-from nnzbench.problems.tables import experiments_with_tables
 
 if TYPE_CHECKING:
     from nnzbench.report.pages.page import Page
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, patdnn, han_lecture, nnzbench)
 
 
-def _modules() -> Iterator[ModuleType]:
-    """Those named after an experiment, so that what draws is loaded when it is asked for."""
-    with_table = set(experiments_with_tables())
-    for paper in PAPERS:
-        for one in pkgutil.iter_modules(paper.__path__, f"{paper.__name__}."):
-            name = one.name.rpartition(".")[2]
-            if name in with_table or name.startswith(f"{paper.__name__.rpartition('.')[2]}_"):
-                module = importlib.import_module(one.name)
-                if isinstance(getattr(module, "EXPERIMENT", None), Experiment):
-                    yield module
+def _modules(paper: ModuleType) -> Iterator[ModuleType]:
+    yield paper
+    for one in pkgutil.iter_modules(getattr(paper, "__path__", ()), f"{paper.__name__}."):
+        yield importlib.import_module(one.name)
 
 
-_MODULES = {module.EXPERIMENT.name: module for module in _modules()}
-EXPERIMENTS: dict[str, Experiment] = {name: module.EXPERIMENT for name, module in _MODULES.items()}
+def _declared(paper: ModuleType) -> list[tuple[str, Experiment, ModuleType]]:
+    found = ((module, one) for module in _modules(paper) for one in vars(module).values())
+    return sorted((one.name, one, module) for module, one in found if isinstance(one, Experiment))
+
+
+_DECLARED = {name: (one, module) for paper in PAPERS for name, one, module in _declared(paper)}
+EXPERIMENTS: dict[str, Experiment] = {name: one for name, (one, _) in _DECLARED.items()}
 """By name, in the order of the papers; our own last."""
 
 
@@ -49,6 +48,7 @@ def experiment(name: str) -> Experiment:
 @functools.cache
 def page_of(name: str) -> Page | None:
     """The page that the experiment declares; None for the generic one, also for a name that is not listed."""
-    declared = getattr(_MODULES.get(name), "page", None)
+    _, module = _DECLARED.get(name, (None, None))
+    declared = getattr(module, name, None)
     made: Page | None = declared() if declared is not None else None
     return made

@@ -13,7 +13,7 @@ import pandas as pd
 from nnzbench.facts.results import each, geometric_mean, load
 from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import about
-from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.predict import published
 from nnzbench.predict.model import LEAST, Floats, calibrate, listed, transfer
 from nnzbench.records.files import folders
@@ -120,11 +120,11 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
     program and the recorded one, from the other three. `raw`: the logarithm of predicted over taken, without launches,
     before it."""
     parts = []
-    for folder in folders(reports, f"*/{four_gpus.EXPERIMENT}"):
+    for folder in folders(reports, f"*/{dlmc_n512.EXPERIMENT.name}"):
         if folder.parent.name not in listed():
             continue
         results = load(folder)
-        means = four_gpus.by_gpu(results)
+        means = dlmc_n512.by_gpu(results)
         name = context.gpu_name(results.gpu, results.environment)
         mine = means[(means["gpu"] == name) & (means["policy"] == "hot") & (means["library"] == library)]
         theirs = published.strata(library)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.facts.results import each, geometric_mean
-from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import published
@@ -74,13 +74,13 @@ def floors() -> dict[str, float]:
 
 def strata(library: str) -> pd.DataFrame:
     """The committed means on four GPUs: a stratum is a pruning method and level, of mean sizes."""
-    means = four_gpus.printed(of_all=True)
+    means = dlmc_n512.printed(of_all=True)
     means = means[means["library"] == library]
     groups: dict[tuple[str, float], list[tuple[float, ...]]] = {}
-    for row in tables.rows(four_gpus.EXPERIMENT, full=True):
+    for row in tables.rows(dlmc_n512.EXPERIMENT.name, full=True):
         one = row.problem
         nnz = max((1 - one.sparsity) * one.m * one.k, 1.0)
-        groups.setdefault(four_gpus.stratum(one.name), []).append((one.m, one.k, nnz))
+        groups.setdefault(dlmc_n512.stratum(one.name), []).append((one.m, one.k, nnz))
     sizes = {key: [geometric_mean(some) for some in zip(*mine, strict=True)] for key, mine in groups.items()}
     keys = list(zip(means["method"], means["level"], strict=True))
     m, k, nnz = np.asarray([sizes[key] for key in keys]).T

@@ -1,6 +1,6 @@
 """What an experiment is: the problems, kernels and policies that make up one table or figure, and its page.
 
-Each is declared once, in the package of its paper; `nnzbench.papers.catalogue` has them all.
+Each is declared once, in a module of its paper; `nnzbench.papers.catalogue` has them all.
 """
 
 from __future__ import annotations

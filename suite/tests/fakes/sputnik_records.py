@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 
 import fake_records
 import pandas as pd
 
 from nnzbench.facts.results import load
+from nnzbench.papers.catalogue import page_of
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
@@ -45,14 +45,21 @@ def records(
     return select(rows)
 
 
-def drawn(folder: Path, module: ModuleType, timed: Iterable[Timed | Record]) -> tuple[View, pd.Series]:
-    """The view of the page of those times or rows, and the facts that it writes by group, subject and baseline."""
+def view_of(folder: Path, experiment: str, timed: Iterable[Timed | Record]) -> View:
+    """What the experiment's page sees of those times or rows, which are written to the folder."""
     given = list(timed)
-    rows = records(module.EXPERIMENT.name, given) if isinstance(given[0], tuple) else given
-    results = load(fake_records.write(folder, rows))
-    render.write(module.page(), results)
-    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
-    return View(results, module.page().attributes), facts
+    rows = records(experiment, given) if isinstance(given[0], tuple) else given
+    page = page_of(experiment)
+    assert page is not None
+    return View(load(fake_records.write(folder, rows)), page.attributes)
+
+
+def drawn(folder: Path, experiment: str, timed: Iterable[Timed | Record]) -> tuple[View, pd.Series]:
+    """The same, and the hot facts that its page writes by group, subject and baseline."""
+    view = view_of(folder, experiment, timed)
+    render.write(page_of(experiment), view.results)
+    facts = pd.read_csv(folder / "facts.csv").query("policy == 'hot'")
+    return view, facts.set_index(["group", "subject", "baseline"])["ratio"].sort_index()
 
 
 def spmm(us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from nnzbench import paths
 from nnzbench.cli import main
-from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.predict import holdouts, page, published
 from nnzbench.predict.model import MEMORY, bound, calibrate, gpu, listed, transfer
 from nnzbench.predict.records import SAME_CHIP, UNJUDGED, cannot, predict
@@ -223,10 +223,10 @@ def test_the_page_keeps_errors_by_matrix_and_counts_what_meets_its_aim(errors, t
 
 
 def test_a_program_slower_by_a_factor_is_divided_out_by_the_other_gpus(tmp_path, monkeypatch):
-    theirs = four_gpus.printed(of_all=True)
+    theirs = dlmc_n512.printed(of_all=True)
     v100 = theirs[(theirs["gpu"] == "V100") & (theirs["library"] == "sputnik")]
     mine = v100.assign(kind="measured", gpu="NVIDIA H200", policy="hot", geomean_us=0.3 * v100["geomean_us"])
-    monkeypatch.setattr(four_gpus, "by_gpu", lambda results: pd.concat([theirs, mine], ignore_index=True))
+    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.concat([theirs, mine], ignore_index=True))
     row = fake_records.record(experiment="dlmc_n512", problem="x_1x1x512_50_dlmc", floor_us=0.5, gpu=H200)
     fake_records.write(tmp_path / H200 / "dlmc_n512", [row])
     once = holdouts.programs(tmp_path, "sputnik")

@@ -53,7 +53,7 @@ def _table(view: View) -> pd.DataFrame:
     return found.assign(largest_error=errors).set_axis(checked.HEADER, axis=1)
 
 
-def page() -> Page:
+def awkward_sizes() -> Page:
     """Its page."""
     return Page(
         question="Does every kernel compute the right thing where sizes are odd, one, or empty?",

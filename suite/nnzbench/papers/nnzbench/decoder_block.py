@@ -149,7 +149,7 @@ def _sums(view: View) -> pd.DataFrame | None:
     return pd.DataFrame(lines, columns=names) if lines else None
 
 
-def page() -> Page:
+def decoder_block() -> Page:
     """Its page."""
     firsts = tuple(against_dense(level, n) for n in (1, 16) for level in (50, 70, 90))
     return Page(

@@ -1,23 +1,118 @@
-"""The same pruned matrices on five generations of GPUs: what this suite measures beside what others published."""
+"""The same pruned matrices on five generations of GPUs: what this suite measures beside what others published.
+
+The page of the experiment, the comparison of generations and the prediction's hold-outs read both here.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
+import re
+from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
+from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE_F16, FP16, kernel, own
-from nnzbench.facts.table import Comparison
-from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.facts.results import ResultSet, each, geometric_mean
+from nnzbench.facts.selector import CUSPARSE_F16, DEFAULT, FP16, kernel, own, written_here
+from nnzbench.facts.table import Comparison, compare
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.problems.problem import label_of
+from nnzbench.report.data import context, published
 from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, Printed, RatioTable
 from nnzbench.report.pages.view import View
 
+ALL = 246
+"""Matrices of the whole table."""
+ATTRIBUTES = r"(?P<method>\w+)\.(?P<pruned>0\.\d+)\..+"
+"""What labels tell: the pruning method, and the share of zeros that it was asked for."""
+DENSE = "cublas"
+SIDES = {
+    "sputnik": kernel("sputnik", "f16", DEFAULT),
+    "cusparse": CUSPARSE_F16,
+    "ours": written_here("f16"),
+    DENSE: FP16,
+}
+"""By the published files' name of a library; `ours` is in none of them."""
+CAVEATS = (
+    "The times of V100, RTX 2080 Ti, A100 and RTX 4090 were published by others (results committed with SSpMM, GitHub "
+    "`xuezy-mmi/SSpMM`, CUDA 11.8): one pair of events around each launch, so that 5 to 24 µs of every time are the "
+    "launch; the authors' Sputnik in fp16, one cuSPARSE algorithm, and a cuBLAS that sums in fp16, where the one "
+    "measured here sums in fp32. Launches measured here follow each other, or find the L2 cache overwritten."
+)
+
+
+def stratum(problem: str) -> tuple[str, float]:
+    """Pruning method and level of a problem, which its label starts with: `magnitude_pruning.0.9.body_...`."""
+    found = re.fullmatch(ATTRIBUTES, label_of(problem) or "")
+    return (found["method"], float(found["pruned"])) if found else ("", math.nan)
+
+
+def printed(of_all: bool) -> pd.DataFrame:
+    """The published means of all matrices, or of those of the sample.
+
+    Columns kind, gpu, policy (none), method, level, library, count, geomean_us, faster_than_cublas.
+    """
+    columns = ["gpu", "method", "level", "library", "count", "geomean_us", "faster_than_cublas"]
+    names = ("target_sparsity", "matrices", *(one for one in columns if one != "level"))
+    frame = published.read("dlmc_n512_four_gpus", names).rename(columns={"target_sparsity": "level"})
+    frame = frame[frame["matrices"] == ("all" if of_all else "sample")]
+    return frame[columns].assign(kind="published", policy="").reset_index(drop=True)
+
+
+def whole(data: Data) -> bool:
+    """Whether all matrices are recorded, not a sample."""
+    return bool(data.times(FP16)["problem"].nunique() >= ALL)
+
+
+def by_gpu(results: ResultSet) -> pd.DataFrame:
+    """Published means, and those of records over the same matrices, where these have a dense time and Sputnik's."""
+    data = Data(results, ATTRIBUTES)
+    rows = data.cells(list(SIDES.values()))
+    rows["library"] = rows["subject"].map({one.label: name for name, one in SIDES.items()})
+    known = rows[rows["library"].isin(["sputnik", DENSE])].groupby(["problem", "policy"])["library"].nunique()
+    rows = rows.join(known.rename("known"), on=["problem", "policy"]).query("known == 2")
+    means = rows.groupby(["policy", "method", "pruned", "library"], sort=False)["median_us"]
+    found = means.agg(count="count", geomean_us=geometric_mean).reset_index()
+    found = found.rename(columns={"pruned": "level"})
+    found = found.assign(kind="measured", gpu=context.gpu_name(results.gpu, results.environment))
+    return pd.concat([printed(whole(data)), found], ignore_index=True)
+
+
+def published_gains(of_all: bool) -> pd.DataFrame:
+    """By GPU, library and level: dense over sparse time (`gain`), matrices (`count`), and on how many sparse is faster.
+
+    Every matrix counts once, whatever its method.
+    """
+    frame = printed(of_all)
+    frame = frame.assign(logs=frame["count"] * np.log(frame["geomean_us"]))
+    keys = ["gpu", "level", "library"]
+    sums = frame.groupby(keys, sort=False)[["logs", "count", "faster_than_cublas"]].sum().reset_index()
+    sums = sums.assign(us=np.exp(sums["logs"] / sums["count"]))
+    dense = sums[sums["library"] == DENSE].set_index(["gpu", "level"])["us"].rename("dense_us")
+    sparse = sums[sums["library"] != DENSE].join(dense, on=["gpu", "level"])
+    return sparse.assign(gain=sparse["dense_us"] / sparse["us"], policy="", tuned=True)
+
+
+def gains(sets: Sequence[ResultSet]) -> pd.DataFrame:
+    """`published_gains`, and below them those recorded of `SIDES` (facts) by GPU, policy, library and level."""
+    parts = []
+    data = [Data(results, ATTRIBUTES) for results in sets]
+    for one in data:
+        for library in ("sputnik", "cusparse", "ours"):
+            facts = compare(one, Comparison((SIDES[library],), (FP16,), by=("pruned",)))
+            facts = facts.rename(columns={"pruned": "level", "n": "count", "ratio": "gain"})
+            gpu = context.gpu_name(one.results.gpu, one.results.environment)
+            parts.append(facts.assign(gpu=gpu, library=library))
+    kept = ["gpu", "policy", "library", "level", "count", "gain", "tuned"]
+    return pd.concat([published_gains(all(map(whole, data)))[kept], *(part[kept] for part in parts)], ignore_index=True)
+
+
 EXPERIMENT = Experiment(
-    four_gpus.EXPERIMENT,
+    "dlmc_n512",
     "The same pruned matrices on five GPUs",
     "nnzbench's own",
     "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
@@ -32,7 +127,7 @@ COUNTED = tuple(
 
 def groups() -> tuple[Group, ...]:
     """One for each level that matrices are named after, sparsest first; its words tell what the zeros count to."""
-    rows = [(four_gpus.stratum(row.problem.name)[1], row.problem) for row in tables.rows(EXPERIMENT.name, full=True)]
+    rows = [(stratum(row.problem.name)[1], row.problem) for row in tables.rows(EXPERIMENT.name, full=True)]
     found = []
     for level in sorted({level for level, _ in rows}, reverse=True):
         zeros = [100 * problem.sparsity for one, problem in rows if one == level]
@@ -49,15 +144,15 @@ def zeros(view: View) -> pd.DataFrame:
     return table.assign(pruned=[f"{100 * one:g} %" for one in table["pruned"]]).set_axis(heads, axis=1)
 
 
-def _printed(view: View) -> pd.DataFrame:
+def _printed_sputnik(view: View) -> pd.DataFrame:
     """Dense over Sputnik's time on the four GPUs."""
-    found = four_gpus.published_gains(four_gpus.whole(view.data)).query("library == 'sputnik'")
+    found = published_gains(whole(view.data)).query("library == 'sputnik'")
     return pd.DataFrame({"pruned": found["level"], "value": found["gain"]})
 
 
 def _gains(view: View) -> pd.DataFrame:
     """A line per GPU and library: dense over sparse time by level, and how many matrices are faster sparse."""
-    found = four_gpus.published_gains(four_gpus.whole(view.data))
+    found = published_gains(whole(view.data))
     rows = []
     for (gpu, library), some in found.groupby(["gpu", "library"], sort=False):
         wins = f"{some['faster_than_cublas'].sum():g} of {some['count'].sum()}"
@@ -68,31 +163,31 @@ def _gains(view: View) -> pd.DataFrame:
 
 def _times(view: View) -> pd.DataFrame:
     """Published means by method and level, µs."""
-    found = four_gpus.printed(four_gpus.whole(view.data))
+    found = printed(whole(view.data))
     found["head"] = found["gpu"] + " " + found["library"]
     heads = list(dict.fromkeys(found["head"]))
     wide = found.pivot(index=["method", "level"], columns="head", values="geomean_us")[heads].reset_index()
     return wide.assign(level=[f"{100 * one:g} %" for one in wide["level"]])
 
 
-def page() -> Page:
-    """Its page."""
-    rule, best, ours = four_gpus.SIDES["sputnik"], kernel("sputnik", "f16"), own("f16")
+def dlmc_n512() -> Page:
+    """The same pruned matrices on five generations of GPUs: what this suite measures beside what others published."""
+    rule, best, ours = SIDES["sputnik"], kernel("sputnik", "f16"), own("f16")
     levels = groups()
-    every = (four_gpus.SIDES["ours"], *(kernel(name, "f16") for name in ("tensor_spmm", "ring", "row_stream")))
+    every = (SIDES["ours"], *(kernel(name, "f16") for name in ("tensor_spmm", "ring", "row_stream")))
     return Page(
         question="Are the pruned matrices of the collection faster than the dense fp16 product at 512 columns?",
         intro="Pruned matrices of Transformers, times 512 columns in fp16, beside times that others published of the "
-        f"very same matrices on four older GPUs. {four_gpus.CAVEATS} Matrices are named after the share of zeros that "
+        f"very same matrices on four older GPUs. {CAVEATS} Matrices are named after the share of zeros that "
         "the pruning was asked for. Two of the four methods miss it, so the zeros counted are told too: in a group's "
-        f"name those of all {four_gpus.ALL} matrices, in the first table those of the ones recorded here.",
-        attributes=four_gpus.ATTRIBUTES,
+        f"name those of all {ALL} matrices, in the first table those of the ones recorded here.",
+        attributes=ATTRIBUTES,
         answers=tuple(Answer(group, ours, FP16, (best, rule)) for group in levels[:3]),
         comparison=Comparison((ours, best, rule), (FP16, CUSPARSE_F16), levels),
         figures=(
             Lines("gain", "Sparse over dense fp16 products with 512 columns, by the share of zeros asked for",
                   (every[0], best, rule, CUSPARSE_F16), baseline=FP16, x="pruned",
-                  printed=Printed("Sputnik on V100, RTX 2080 Ti, A100, RTX 4090 (published)", _printed)),
+                  printed=Printed("Sputnik on V100, RTX 2080 Ti, A100, RTX 4090 (published)", _printed_sputnik)),
         ),
         tables=(
             Made("Zeros counted", zeros, "counts zeros", collapsed=False),

@@ -87,7 +87,7 @@ def _times(view: View | None = None) -> pd.DataFrame:
     return found.set_axis(["GPU", "type", "columns", "dense µs", "2:4 µs"], axis=1)
 
 
-def page() -> Page:
+def gemm_2to4() -> Page:
     """Its page."""
     dense = {math: best_dense(math) for math in TYPES}
     sparse = {math: kernel("cusparselt", math) for math in TYPES}

@@ -1,20 +1,118 @@
-"""Layers of language models: from how many zeros on a sparse product beats dense fp16 on tensor cores."""
+"""Layers of language models: from how many zeros on a sparse product beats dense fp16 or FP8, and what bounds it."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, over_pruned, written_here
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.nnzbench import llm_bounds
+from nnzbench.kernels.tensor.work import words_per_weight
+from nnzbench.plans.architectures import sm_count
 from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
 
-EXPERIMENT = Experiment(
+FP8_LAYERS = Experiment(
+    "fp8_layers",
+    "Layers of language models with FP8 weights",
+    "nnzbench's own",
+    "no published table: no kernel for such weights was found",
+    dtypes_of("cublaslt", "tensor_spmm", "delta_spmv"),
+)
+
+
+def fp8_layers() -> Page:
+    """Layers of language models in FP8: weights without structure, e4m3 values, against dense FP8."""
+    dense, tensor, delta = best_dense("f8"), kernel("tensor_spmm", "f8"), kernel("delta_spmv", "f8")
+    sparse = tensor, delta
+    many = tuple(Group(level=level, columns=16) for level in (80, 90, 70))
+    one = Group(level=90, columns=1)
+    return Page(
+        question="Is a sparse layer with FP8 weights faster than the dense FP8 product?",
+        intro="Weights of public language models (sizes and sources in `datasets/problems/fp8_layers.csv`) with their "
+        "zeros anywhere, rounded to e4m3, times 1 to 64 columns. Dense FP8 multiplies e4m3 by e4m3. The sparse kernels "
+        "keep the weights alone in e4m3 and read the same numbers of B as fp16, twice its bytes. Results are fp16, "
+        "and errors are against float64 products of the rounded operands.",
+        answers=(*(Answer(group, tensor, dense) for group in many), Answer(one, delta, dense)),
+        comparison=Comparison(sparse, (dense,), (*many, one)),
+        tables=(
+            Pivot("Over the best dense FP8 product", sparse, "ratio", dense, ("subject", "label", "level"), "n"),
+            Pivot("µs", (*sparse, dense), rows=("label", "level", "subject"), columns="n"),
+        ),
+        energy=Comparison((written_here("f8"),), (dense,)),
+        baseline=dense,
+        arithmetic="e4m3 (FP8) weights with fp16 results",
+    )  # fmt: skip
+
+
+KERNELS = ("tensor_spmm", "delta_spmv", "flash_llm", "spinfer")
+SHOWN = Group(where="layer == 'llama_70b_qo' and pattern == '' and n in (1, 16, 128)", words="8192×8192")
+LANES = 32
+_COUNTS_PER_CLOCK = 16
+"""Population counts of a multiprocessor per clock (CUDA programming guide, arithmetic instructions, 8.0 to 9.0)."""
+
+
+def _flash_llm_clocks(density: float, n: int) -> float:
+    """Of a tile of 128 x 64: a wavefront of 128 bytes clears a row, places 32 nonzeros, and brings a row to a warp."""
+    readers = 1 if n <= 32 else 2
+    return (128 + 128 * 64 * density / LANES + 128 * readers) / (128 * 64) * math.ceil(n / 128)
+
+
+def _spinfer_clocks(_: float, n: int) -> float:
+    """Of a strip of 16 x 64, for at most 64 columns: 62 population counts of each lane."""
+    return 62 * LANES / _COUNTS_PER_CLOCK / (16 * 64) * math.ceil(n / 64)
+
+
+DECODE: Mapping[str, Callable[[float, int], float]] = {
+    "flash_llm": _flash_llm_clocks,
+    "spinfer": _spinfer_clocks,
+    "tensor_spmm": lambda density, _: words_per_weight(density) / LANES,
+    "delta_spmv": lambda density, _: density / LANES,
+}
+"""Clocks of a multiprocessor per weight, zeros counted, that the narrowest unit of a kernel's decoding takes at least,
+for a share of nonzeros and a number of columns. Where lanes meet in a bank of shared memory it takes longer."""
+
+
+def decode_us(name: str, density: float, weights: int, n: int, arch: str, clock_mhz: float) -> float:
+    """Least time of decoding on all multiprocessors, microseconds; NaN for a kernel of which it is not known."""
+    clocks = DECODE.get(name)
+    return clocks(density, n) * weights / sm_count(arch) / clock_mhz if clocks else math.nan
+
+
+def _bounds(view: View) -> pd.DataFrame:
+    """Times (hot), bytes and decoding per weight, and the roofline, of one layer."""
+    cells = view.cells([FP16, *(kernel(name, "f16") for name in KERNELS)], SHOWN)
+    cells = cells[cells["policy"] == view.policies[0]].sort_values(["order", "n", "level"], kind="stable")
+    dense = cells["subject"] == FP16.label
+    cells = cells[~(dense & cells.duplicated(["subject", "n"]))]  # one time stands for all levels
+    return pd.DataFrame([_line(row) for row in each(cells)])
+
+
+def _line(row: object) -> dict[str, object]:
+    m, k, n, nnz, name = (getattr(row, one) for one in ("m", "k", "n", "nnz", "kernel"))
+    density = nnz / (m * k)
+    sparse = name in DECODE
+    return {
+        "kernel": row.subject,  # type: ignore[attr-defined]
+        "columns": str(n),
+        "zeros (%)": f"{row.level:g}" if sparse else "any",  # type: ignore[attr-defined]
+        "µs": row.median_us,  # type: ignore[attr-defined]
+        "bytes a weight": (row.bytes - 2.0 * n * (m + k)) / (m * k),  # type: ignore[attr-defined]
+        "decoded a weight": (words_per_weight(density) if name == "tensor_spmm" else density) if sparse else math.nan,
+        "decoding, µs": decode_us(name, density, m * k, n, row.arch, row.sm_clock_mhz),  # type: ignore[attr-defined]
+        "roofline, µs": row.limit_us,  # type: ignore[attr-defined]
+        "of the roofline (%)": row.roofline,  # type: ignore[attr-defined]
+    }
+
+
+LLM_LAYERS = Experiment(
     "llm_layers",
     "Layers of language models on tensor cores",
     "nnzbench's own",
@@ -58,8 +156,8 @@ def _upstream(view: View) -> pd.DataFrame | None:
     return found.assign(session=found["session"].map(UPSTREAM), n=found["n"].astype(str)).rename(columns=named)
 
 
-def page() -> Page:
-    """Its page."""
+def llm_layers() -> Page:
+    """Layers of language models: from how many zeros on a sparse product beats dense fp16 on tensor cores."""
     tensor, delta, flash, spinfer, sputnik = (
         kernel(name, "f16") for name in ("tensor_spmm", "delta_spmv", "flash_llm", "spinfer", "sputnik")
     )
@@ -114,7 +212,7 @@ def page() -> Page:
             Pivot("Flash-LLM and SpInfer here: over dense fp16", (flash, spinfer, best), "ratio", FP16,
                   ("layer", "subject", "level"), "n", UNIFORM),
             Made("The authors' own codes on this GPU, µs", _upstream, "times of other programs are in no record"),
-            Made("What bounds them, on 8192×8192 (hot)", llm_bounds.table, "counts the work of decoding each format"),
+            Made("What bounds them, on 8192×8192 (hot)", _bounds, "counts the work of decoding each format"),
             Published("From the authors or their users, over cuBLAS fp16 on other GPUs", "tensor_core_kernels"),
         ),
         attributes=r"(?P<layer>.+?)(?P<pattern>_mag|_2of4|)",

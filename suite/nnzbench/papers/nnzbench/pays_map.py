@@ -42,7 +42,7 @@ CELLS = (
 """Those that are told in words; README has the first four."""
 
 
-def page() -> Page:
+def pays_map() -> Page:
     """Its page."""
     kernels = tuple(kernel(name, "f16") for name in SPARSE)
     of = {label: Group(like=label, words=words) for label, words in WORDS.items()}

@@ -39,7 +39,7 @@ def spreads(view: View) -> pd.DataFrame:
     return found.assign(**{"best over worst": found["best TFLOP/s"] / found["worst TFLOP/s"]})
 
 
-def page() -> Page:
+def spmm_scaling() -> Page:
     """Its page."""
     rows = ("size", "nnz")
     return Page(

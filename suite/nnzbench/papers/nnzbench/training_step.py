@@ -60,7 +60,7 @@ def steps(policy: str, view: View) -> pd.DataFrame | None:
     return pd.DataFrame(rows)
 
 
-def page() -> Page:
+def training_step() -> Page:
     """Its page."""
     return Page(
         question="Is a training step of a recurrent layer faster with sparse weights than dense?",

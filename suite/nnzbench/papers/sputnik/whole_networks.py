@@ -188,8 +188,8 @@ def _printed(view: View) -> pd.DataFrame:
     return table.assign(weights=table["model"], value=1e6 / table["throughput_fps"])[["weights", "width", "value"]]
 
 
-def page() -> Page:
-    """Its page."""
+def whole_networks() -> Page:
+    """The page of `whole_networks`."""
     rule, best = kernel("sparse_transformer", variants=DEFAULT), kernel("sparse_transformer")
     rule_tf32, best_tf32 = kernel("sparse_transformer", "tf32", DEFAULT), kernel("sparse_transformer", "tf32")
     dense, dense_tf32 = kernel("dense_transformer"), kernel("dense_transformer", "tf32")

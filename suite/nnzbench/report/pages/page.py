@@ -1,7 +1,7 @@
 """What an experiment's page is made of: plain data that names what is asked, compared, drawn and found.
 
-The words and numbers follow in `report.render`; every ratio becomes a row of `facts.csv` as it is shown. A module of an
-experiment has `EXPERIMENT` and a function `page` that returns one `Page`.
+The words and numbers follow in `report.render`; every ratio becomes a row of `facts.csv` as it is shown. An
+experiment has its page from a function of its name, which returns one `Page`.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each, percent
-from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.report.text.tables import markdown, number
 
 RULE, OURS = "sputnik", "ours"
-"""Of `four_gpus.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
+"""Of `dlmc_n512.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
 
 
 class Pruned(NamedTuple):
@@ -30,8 +30,8 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
 
     GPUs are set side by side with one kernel, Sputnik's, and its rule; what this project's kernels gain stands beside.
     """
-    recorded = [results for results in sets if results.experiment == four_gpus.EXPERIMENT]
-    found = four_gpus.gains(recorded)
+    recorded = [results for results in sets if results.experiment == dlmc_n512.EXPERIMENT.name]
+    found = dlmc_n512.gains(recorded)
     levels = sorted(set(found["level"]))
     count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())
     missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
@@ -45,7 +45,7 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
                 [line for library in (RULE, OURS) for line in _lines(found, library, levels, count)],
                 left=2,
             ),
-            four_gpus.CAVEATS,
+            dlmc_n512.CAVEATS,
         )
     )
     return Pruned(_words(found), section)
@@ -60,7 +60,7 @@ def _lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: in
         some = int(rows["count"].sum())
         known = "" if some == count else f", {some} of {count}"
         how = (f"measured, {policy}" if policy else "published") + known
-        name = gpu if library == RULE else f"{gpu}: {four_gpus.SIDES[library].label}"
+        name = gpu if library == RULE else f"{gpu}: {dlmc_n512.SIDES[library].label}"
         yield [name, how, *(number(gains.get(level, math.nan)) for level in levels)]
 
 

@@ -1,15 +1,19 @@
-"""Facts of Balanced Sparsity's pages on invented records with known answers."""
+"""Facts of Balanced Sparsity's pages on invented records with known answers, and theorem 1 by sampling."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 from sputnik_records import Timed, drawn
 
-from nnzbench.papers.balanced import balanced_figure1, balanced_figure4, balanced_models
+from nnzbench.facts.results import nothing
+from nnzbench.papers import balanced as pages
 from nnzbench.problems.problem import Problem
+from nnzbench.report import render
 from nnzbench.report.data import published
 
 
@@ -32,43 +36,69 @@ MINE = "balanced, the paper's mapping"
 
 
 def test_the_ideal_line_is_the_papers_equation() -> None:
-    assert balanced_figure4.ideal_us(1110.0, 0.5, 10.0) == pytest.approx(560.0)
+    assert pages.ideal_us(1110.0, 0.5, 10.0) == pytest.approx(560.0)
 
 
 def test_the_digitised_ideal_follows_from_the_published_dense_time() -> None:
     columns = ("sparsity", "ideal_b1_us", "ideal_b8_us")
     times = published.read("balanced_figure4_digitised", columns)
     dense = published.read("balanced_figure4_dense", ("batch", "dense_us")).set_index("batch")["dense_us"]
-    for n in balanced_figure4.BATCHES:
-        ideal = [
-            balanced_figure4.ideal_us(dense[n], zeros, balanced_figure4.OVERHEAD_US) for zeros in times["sparsity"]
-        ]
+    for n in pages.BATCHES:
+        ideal = [pages.ideal_us(dense[n], zeros, pages.OVERHEAD_US) for zeros in times["sparsity"]]
         assert times[f"ideal_b{n}_us"].tolist() == pytest.approx(ideal, abs=35)
 
 
 def test_balanced_is_set_against_other_patterns_with_as_many_zeros(tmp_path: Path) -> None:
-    view, facts = drawn(tmp_path, balanced_figure4, TIMED)
-    for group, pairs in zip(balanced_figure4.BALANCED, balanced_figure4.PATTERNS, strict=True):
+    view, facts = drawn(tmp_path, "balanced_figure4", TIMED)
+    for group, pairs in zip(pages.LARGE, pages.LARGE_PATTERNS, strict=True):
         assert facts[group.label, MINE, "cuBLAS fp32"] == pytest.approx(5.0)
         assert facts[pairs.label, MINE, "cuSPARSE, random zeros"] == pytest.approx(2.0)
         assert facts[pairs.label, MINE, "cuSPARSE, blocks of zeros"] == pytest.approx(4.0)
-    printed = balanced_figure4._printed(view).set_index(["n", "level"])["value"]
+    printed = pages._printed_figure4(view).set_index(["n", "level"])["value"]
     assert len(printed) == 22
     assert printed[1, 50.0] == pytest.approx(1.09, abs=0.02)
 
 
 def test_perplexities_stand_beside_the_times_of_their_pattern(tmp_path: Path) -> None:
-    view, _ = drawn(tmp_path, balanced_figure1, TIMED)
-    found = balanced_figure1.tradeoff(view).query("policy == 'hot'").set_index(["kernel", "zeros (%)"])
+    view, _ = drawn(tmp_path, "balanced_figure1", TIMED)
+    found = pages.tradeoff(view).query("policy == 'hot'").set_index(["kernel", "zeros (%)"])
     assert found.loc[(MINE, 60.0)].tolist()[1:] == [200.0, 78.4]
     assert found.loc[("cuSPARSE, 4×4 blocks", 60.0)].tolist()[1:] == [800.0, 80.6]
     assert pd.isna(found.loc[("cuSPARSE, random zeros", 60.0), "perplexity"])
 
 
 def test_vgg_is_a_sum_over_all_layers_or_nothing(tmp_path: Path) -> None:
-    _, facts = drawn(tmp_path / "all", balanced_models, TIMED)
+    _, facts = drawn(tmp_path / "all", "balanced_models", TIMED)
     assert facts["all layers of VGG-16 with balanced zeros (total)", MINE, "cuBLAS fp32"] == pytest.approx(5.0)
     assert facts["PTB's LSTM, a pattern each", MINE, "cuSPARSE, random zeros"] == pytest.approx(2.0)
     part: Timed = ("balanced", "paper_r1", lambda one: 200.0 if one.label == "vgg16_fc6_balanced" else None)
-    _, facts = drawn(tmp_path / "part", balanced_models, [part, *TIMED[1:]])
+    _, facts = drawn(tmp_path / "part", "balanced_models", [part, *TIMED[1:]])
     assert not any("all layers" in group and subject == MINE for group, subject, _ in facts.index)
+
+
+def test_the_sampled_variance_is_the_sum_of_the_squares_taken_away() -> None:
+    cut = norm.ppf(0.75)  # half of all magnitudes lie below it
+    squares = 0.5 - 2 * cut * norm.pdf(cut)
+    found = pages.sample(0.5, 32)
+    assert found.zeros == 0.5
+    assert found.random == pytest.approx(pages.N * squares, rel=0.03)
+    assert 1.05 < found.balanced / found.random < 1.2
+    assert abs(found.mean) < 0.02
+
+
+def test_small_balance_ranges_cost_more_than_large_ones() -> None:
+    more = [one.balanced / one.random for one in pages.samples() if one.zeros == 0.5]
+    assert sorted(more, reverse=True) == more
+
+
+def test_equation_3_is_how_uncertain_the_kth_smallest_of_a_sample_is() -> None:
+    rng = np.random.default_rng(0)
+    drawn = np.sort(rng.standard_normal((4000, 99)), axis=1)[:, 49]  # the median
+    assert pages.order_variance(np.array([49.5]), 99)[0] == pytest.approx(drawn.var(), rel=0.06)
+
+
+def test_its_page_is_drawn_from_nothing_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "balanced_theorem1"
+    folder.mkdir()
+    text = render.write(pages.balanced_theorem1(), nothing(folder)).read_text(encoding="utf-8")
+    assert text.count("| 50 |") == len(pages.RANGES)

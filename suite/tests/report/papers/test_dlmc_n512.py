@@ -11,7 +11,7 @@ import pytest
 
 from nnzbench import paths
 from nnzbench.facts.results import load
-from nnzbench.papers.nnzbench import dlmc_n512, four_gpus
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import select
@@ -49,11 +49,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_has_the_published_matrices_and_a_sample_of_every_stratum() -> None:
     whole, sample = (tables.rows("dlmc_n512", full) for full in (True, False))
-    assert len(whole) == four_gpus.ALL
+    assert len(whole) == dlmc_n512.ALL
     assert {row.problem.n for row in whole} == {512}
-    strata = [four_gpus.stratum(row.problem.name) for row in sample]
+    strata = [dlmc_n512.stratum(row.problem.name) for row in sample]
     assert {strata.count(one) for one in strata} == {3}
-    assert set(strata) == {four_gpus.stratum(row.problem.name) for row in whole}
+    assert set(strata) == {dlmc_n512.stratum(row.problem.name) for row in whole}
     with (paths.datasets() / "published" / "dlmc_n512_four_gpus.csv").open() as file:
         published = list(csv.DictReader(file))
     for scope, rows in (("all", whole), ("sample", sample)):
@@ -62,13 +62,13 @@ def test_the_table_has_the_published_matrices_and_a_sample_of_every_stratum() ->
 
 
 def test_means_and_gains_are_those_of_the_rows(folder: Path) -> None:
-    means = four_gpus.by_gpu(load(folder))
+    means = dlmc_n512.by_gpu(load(folder))
     mine = means[(means["kind"] == "measured") & (means["policy"] == "hot")]
     found = mine.groupby("library")["geomean_us"].agg(["min", "max"])
     for library, us in (("sputnik", 16), ("ours", 4), ("cusparse", 40), ("cublas", 8)):
         assert found.loc[library].tolist() == pytest.approx([us, us])
     assert set(means.loc[means["kind"] == "published", "count"]) == {3}  # the sample's, as recorded
-    gains = four_gpus.gains([load(folder)]).set_index(["gpu", "policy", "level", "library"])["gain"]
+    gains = dlmc_n512.gains([load(folder)]).set_index(["gpu", "policy", "level", "library"])["gain"]
     assert gains["NVIDIA H200", "cold", 0.9, "ours"] == pytest.approx(2)
     assert gains["NVIDIA H200", "hot", 0.9, "sputnik"] == pytest.approx(0.5)
     assert 0.1 < gains["A100", "", 0.5, "sputnik"] < 0.3
@@ -77,23 +77,23 @@ def test_means_and_gains_are_those_of_the_rows(folder: Path) -> None:
 
 def test_a_level_is_named_and_counted(folder: Path, tmp_path: Path) -> None:
     results = load(fake_records.write(tmp_path, read_records(folder / "records.csv")))
-    render.write(dlmc_n512.page(), results)
+    render.write(dlmc_n512.dlmc_n512(), results)
     facts = pd.read_csv(tmp_path / "facts.csv").query("policy == 'hot'")
     over = facts[facts["baseline"] == "best dense fp16"].set_index(["group", "subject"])
     sparsest = dlmc_n512.groups()[0].label
     assert over.loc[(sparsest, "sputnik fp16"), ["n", "wins", "ratio"]].tolist() == pytest.approx([12, 0, 8 / 12], 1e-5)
     assert over.loc[(sparsest, "best of ours fp16"), ["n", "wins", "ratio"]].tolist() == [12, 12, 2]
     bands = {group.label: over.loc[(group.label, "sputnik fp16"), "n"] for group in dlmc_n512.COUNTED}
-    named = dlmc_n512.zeros(View(results, four_gpus.ATTRIBUTES)).set_index("named")
+    named = dlmc_n512.zeros(View(results, dlmc_n512.ATTRIBUTES)).set_index("named")
     assert named.loc["98 %", "least zeros (%)"] == pytest.approx(93.94, abs=0.01)
     assert sum(bands.values()) == named["matrices"].sum()
-    assert (dlmc_n512._gains(View(results, four_gpus.ATTRIBUTES))["faster than dense"].str.endswith("of 84")).all()
+    assert (dlmc_n512._gains(View(results, dlmc_n512.ATTRIBUTES))["faster than dense"].str.endswith("of 84")).all()
 
 
 def test_without_records_the_published_means_of_all_matrices_stand_alone() -> None:
-    found = four_gpus.gains([])
+    found = dlmc_n512.gains([])
     assert set(found["library"]) == {"sputnik", "cusparse"}
-    assert found[(found["gpu"] == "A100") & (found["library"] == "sputnik")]["count"].sum() == four_gpus.ALL
+    assert found[(found["gpu"] == "A100") & (found["library"] == "sputnik")]["count"].sum() == dlmc_n512.ALL
 
 
 def test_the_generations_page_answers_what_pruning_gains(folder: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_generations_page_answers_what_pruning_gains(folder: Path) -> None:
     assert beside.words.endswith("**NVIDIA H200** from 50 % zeros (2.00×).")
     lines = [
         beside.section.index(f"| NVIDIA H200{kernel} | measured, {policy} | {gain} |")
-        for kernel, gain in (("", "0.50"), (f": {four_gpus.SIDES['ours'].label}", "2.00"))
+        for kernel, gain in (("", "0.50"), (f": {dlmc_n512.SIDES['ours'].label}", "2.00"))
         for policy in ("hot", "cold")
     ]
     assert lines == sorted(lines)
@@ -124,7 +124,7 @@ def test_a_matrix_without_a_dense_time_is_in_no_mean(folder: Path, tmp_path: Pat
     every = read_records(folder / "records.csv")
     gone = min(row.problem for row in every)
     rows = [row for row in every if row.problem != gone or not row.kernel.startswith("cublas")]
-    means = four_gpus.by_gpu(load(fake_records.write(tmp_path / "nvidia-h200" / "dlmc_n512", rows)))
+    means = dlmc_n512.by_gpu(load(fake_records.write(tmp_path / "nvidia-h200" / "dlmc_n512", rows)))
     hot = means[(means["policy"] == "hot")].groupby("library")["count"].sum()
     assert set(hot) == {len({row.problem for row in rows}) - 1}
 
@@ -133,5 +133,5 @@ def test_records_without_times_make_a_page(tmp_path: Path) -> None:
     (problem, *_) = tables.load("dlmc_n512", real=True)
     row = fake_records.record(experiment="dlmc_n512", problem=problem.name, dtype="f16")
     results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
-    assert "took too long" in render.write(dlmc_n512.page(), results).read_text(encoding="utf-8")
-    assert set(four_gpus.by_gpu(results)["kind"]) == {"published"}
+    assert "took too long" in render.write(dlmc_n512.dlmc_n512(), results).read_text(encoding="utf-8")
+    assert set(dlmc_n512.by_gpu(results)["kind"]) == {"published"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sputnik_records import Timed, drawn, records
 
-from nnzbench.papers.eie import eie_format, eie_table4, ese_lstm
+from nnzbench.papers import eie
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
@@ -26,7 +26,7 @@ def test_each_batch_of_eies_layers_is_a_group(tmp_path: Path) -> None:
         ("cusparse", "csr_alg1_row", at(128.0, lambda p: p.n == 64)),
         ("row_stream", "w8", at(8.0, lambda p: p.n == 64)),
     )
-    _, facts = drawn(tmp_path, eie_table4, records("eie_table4", timed))
+    _, facts = drawn(tmp_path, "eie_table4", timed)
     one, many = (f"layers at batch {batch}" for batch in (1, 64))
     assert facts[one, "best cuSPARSE fp32", "cuBLAS fp32"] == pytest.approx(2.0)
     assert facts[one, "cuSPARSE's column-major default fp32", "cuBLAS fp32"] == pytest.approx(64 / 48, rel=1e-5)
@@ -46,7 +46,7 @@ def test_published_batch_times_are_per_image() -> None:
 
 
 def test_the_papers_ratio_stands_at_its_layer_and_batch() -> None:
-    found = eie_table4._printed(None).set_index(["layer", "batch"])["value"]  # type: ignore[arg-type]
+    found = eie._printed_table4(None).set_index(["layer", "batch"])["value"]  # type: ignore[arg-type]
     assert found["alexnet_fc6", 1] == pytest.approx(541.5 / 134.8)
     assert found["alexnet_fc6", 64] == pytest.approx(19.8 / 94.6)
     assert len(found) == 18
@@ -59,14 +59,14 @@ def test_a_step_of_eses_lstm_is_the_sum_of_both_products(tmp_path: Path) -> None
         ("sputnik", "x32", lambda p: None if p.n == 1 else 7.0 if p.label.startswith("gates") else 1.0),
         ("row_stream", "w8", at(1.0, lambda p: p.label == "gates_b32")),
     )
-    view, facts = drawn(tmp_path, ese_lstm, records("ese_lstm", timed))
+    view, facts = drawn(tmp_path, "ese_lstm", timed)
     many, one = (f"both products of a step at batch {batch} (total)" for batch in (32, 1))
     assert facts[many, "best cuSPARSE fp32", "cuBLAS fp32"] == pytest.approx(1.0)
     assert facts[many, "sputnik", "cuBLAS fp32"] == pytest.approx(1.25)
     assert facts[many, "best sparse fp32", "cuBLAS fp32"] == pytest.approx(5.0)  # each product in its fastest kernel
     assert facts[one, "best sparse fp32", "cuBLAS fp32"] == pytest.approx(1.0)
     assert (many, "best of ours", "cuBLAS fp32") not in facts.index  # the projection is not recorded
-    steps = ese_lstm._steps(view)
+    steps = eie._steps(view)
     assert steps is not None
     found = steps.set_index(["batch", "kernel"])["step, hot"]
     assert (found["32", "sputnik"], found["32", "best dense fp32"], found["1", "best sparse fp32"]) == (8, 10, 10)
@@ -88,7 +88,7 @@ def test_eies_format_stands_beside_kernels_of_either_arithmetic_on_the_same_matr
         ("eie", "l32_w32x1", at(5.0, lambda p: not twin(p))),
     )
     rows = records("eie_format", half, "f16") + records("eie_format", full, "f32")
-    _, facts = drawn(tmp_path, eie_format, rows)
+    _, facts = drawn(tmp_path, "eie_format", rows)
     either, others = "EIE's format, fp32 or fp16", "best other sparse kernel, fp32 or fp16"
     mean = (16 / 4) ** (6 / 9) * (16 / 5) ** (3 / 9)
     assert facts["layers at batch 1", either, others] == pytest.approx(mean, rel=1e-5)
@@ -100,4 +100,24 @@ def test_eies_format_stands_beside_kernels_of_either_arithmetic_on_the_same_matr
 
 
 def test_an_entry_of_eies_format_takes_a_byte_and_breaks_of_long_runs_more() -> None:
-    assert [round(eie_format.expected_bytes(zeros), 2) for zeros in (0.91, 0.75, 0.96)] == [1.28, 1.01, 2.09]
+    assert [round(eie.expected_bytes(zeros), 2) for zeros in (0.91, 0.75, 0.96)] == [1.28, 1.01, 2.09]
+
+
+def test_skipped_inputs_and_evenly_pruned_matrices(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("eie", "l32", lambda _: 6.0),
+        (
+            "eie_columns",
+            "s256",
+            lambda p: 3.0 if p.label.startswith(("alexnet", "vgg")) and "a100" not in p.label else 12.0,
+        ),
+    )
+    _, facts = drawn(tmp_path / "one", "eie_activations", timed)
+    skipped, full = eie.SKIPPED.label, eie.FULL.label
+    assert facts[skipped, eie.COLUMNS.label, eie.READ.label] == pytest.approx(2.0)
+    assert facts[full, eie.COLUMNS.label, eie.READ.label] == pytest.approx(0.5)
+    assert "depth 8" in eie._queues("eie_activations", None)
+    timed = (("cusparse", "csr_alg1", lambda p: {"whole": 6.0, "balanced": 3.0}.get(p.label.partition("_")[0], 1.0)),)
+    _, facts = drawn(tmp_path / "two", "ese_lstm", timed)
+    whole = f"{eie.SPARSE.label} on the latter"
+    assert facts[eie.PRUNED[0].label, eie.SPARSE.label, whole] == pytest.approx(2.0)

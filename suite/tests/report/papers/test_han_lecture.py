@@ -12,7 +12,7 @@ from sputnik_records import Timed, drawn, records
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import INT8, kernel
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.han_lecture import granularity, nm_sparsity
+from nnzbench.papers import han_lecture
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
@@ -33,8 +33,8 @@ def products(math: str, dtype: str) -> list[Record]:
 
 def test_2to4_stands_against_the_best_dense_product_in_the_same_arithmetic(tmp_path: Path) -> None:
     rows = [row for math, dtype in (("i8", "i8"), ("f16", "f16"), ("tf32", "f32")) for row in products(math, dtype)]
-    view, facts = drawn(tmp_path, nm_sparsity, rows)
-    figure3, bert, cubes = (group.label for group in (nm_sparsity.FIGURE3, nm_sparsity.BERT, nm_sparsity.CUBES))
+    view, facts = drawn(tmp_path, "nm_sparsity", rows)
+    figure3, bert, cubes = (group.label for group in (han_lecture.FIGURE3, han_lecture.BERT, han_lecture.CUBES))
     for math in ("INT8", "fp16"):
         searched, dense = f"cuSPARSELt {math}", f"best dense {math}"
         assert facts[figure3, searched, dense] == pytest.approx((2**3 * 3) ** 0.25, rel=1e-5)  # the mean is geometric
@@ -42,7 +42,7 @@ def test_2to4_stands_against_the_best_dense_product_in_the_same_arithmetic(tmp_p
         assert facts[cubes, searched, f"cuBLAS {math}"] == pytest.approx(100 / 45, rel=1e-5)
     assert facts[bert, "cuSPARSELt TF32", "best dense TF32"] == pytest.approx(2.0)
     assert (figure3, "cuSPARSELt TF32", "best dense TF32") not in facts.index
-    assert len(nm_sparsity._printed(view)) == 4  # of figure 3 in INT8 alone
+    assert len(han_lecture._printed_figure3(view)) == 4  # of figure 3 in INT8 alone
 
 
 def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
         else row
         for row in products("i8", "i8")
     ]
-    view, _ = drawn(tmp_path, nm_sparsity, rows)
+    view, _ = drawn(tmp_path, "nm_sparsity", rows)
     found = view.compare(Comparison((kernel("cusparselt", "i8"),), (INT8,), by=("size",)))
     assert found.loc[found["apart"], "size"].tolist() == ["2048×2048×2048"]
     ratio, us = (
@@ -63,7 +63,7 @@ def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
 
 
 def test_peaks_are_doubled_where_there_are_sparse_tensor_cores() -> None:
-    found = nm_sparsity.peaks().set_index("GPU")
+    found = han_lecture.peaks().set_index("GPU")
     assert found.loc["NVIDIA A100-SXM4-40GB"].tolist() == [19.5, 156.0, 312.0, 624.0, 312.0, 624.0, 1248.0]
     assert found.loc["Tesla T4", "fp16"] == 65.0
     assert found.loc["Tesla T4"].isna().sum() == 4
@@ -81,7 +81,7 @@ def test_every_granularity_stands_against_one_time_of_the_whole_layer(tmp_path: 
         ("cudnn", "f16_nchw_plan01", lambda p: dense(p) if p.conv else None),
         ("direct_conv", "staged_r64", lambda p: 16.0 if p.conv and dense(p) > 20 else None),
     )
-    _, facts = drawn(tmp_path, granularity, records("granularity", timed, "f16"))
+    _, facts = drawn(tmp_path, "granularity", records("granularity", timed, "f16"))
     product, convolution, listed = "best sparse product fp16", "best sparse convolution fp16", "the layer as listed"
     for level in ("50", "75", "87.5"):
         at = f"{level} % zeros"
@@ -93,11 +93,11 @@ def test_every_granularity_stands_against_one_time_of_the_whole_layer(tmp_path: 
         assert (f"products, block, {at}", product, "best dense fp16") not in facts.index
         assert (f"convolutions, channel, {at}", convolution, "best cuDNN fp16") not in facts.index
     assert facts["SpMM of rows of kernels at 87.5 % zeros", product, "best dense fp16"] == 8.0  # beside itself
-    assert facts[granularity.CHANNELS.label, "the smaller dense product fp16", "best dense fp16"] == 2.0
+    assert facts[han_lecture.CHANNELS.label, "the smaller dense product fp16", "best dense fp16"] == 2.0
 
 
 def test_sparse_convolutions_run_at_75_and_87_5_percent_as_the_page_says() -> None:
     for one in tables.load("granularity"):
         if one.conv and not one.label.startswith("channel"):
-            runs = fnmatch.fnmatchcase(one.label, granularity.EXPERIMENT.only["direct_conv"])
+            runs = fnmatch.fnmatchcase(one.label, han_lecture.GRANULARITY.only["direct_conv"])
             assert runs == one.label.endswith(("_75", "_87.5")), one.label

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import fake_records
 import pandas as pd
 import pytest
-from sputnik_records import Timed, records
+from sputnik_records import Timed, drawn, records
 
 from nnzbench.facts.results import load
 from nnzbench.papers.catalogue import experiment
@@ -19,18 +18,8 @@ from nnzbench.papers.nnzbench import awkward_sizes, spmm_scaling, training_step
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record
 from nnzbench.report import render
-from nnzbench.report.pages.view import View
 from nnzbench.report.text import checked
-
-
-def drawn(folder: Path, module: ModuleType, rows: Iterable[Record]) -> tuple[View, pd.Series]:
-    """The page's view, and the hot facts that it writes by group, subject and baseline."""
-    results = load(fake_records.write(folder, rows))
-    render.write(module.page(), results)
-    facts = pd.read_csv(folder / "facts.csv").query("policy == 'hot'")
-    return View(results, module.page().attributes), facts.set_index(["group", "subject", "baseline"])["ratio"]
 
 
 def cost(picoseconds: float, launch_us: float = 0.0) -> Callable[[Problem], float | None]:
@@ -50,7 +39,7 @@ SCALING: tuple[Timed, ...] = (
 def test_the_rates_of_a_kernels_best_and_worst_size_are_those_of_its_costs(tmp_path: Path) -> None:
     rows = records("spmm_scaling", SCALING)
     cold = [dataclasses.replace(one, policy="cold", median_us=2 * (one.median_us or 0)) for one in rows]
-    view, facts = drawn(tmp_path, spmm_scaling, [*rows, *cold])
+    view, facts = drawn(tmp_path, "spmm_scaling", [*rows, *cold])
     assert facts["with 1024 columns", "ring", "best cuSPARSE fp32"] == pytest.approx(1 / 0.55, rel=1e-5)
     found = spmm_scaling.spreads(view).set_index(["columns", "kernel", "policy"])
     ring = found.loc[("128", "ring", "hot")]
@@ -62,7 +51,7 @@ def test_the_rates_of_a_kernels_best_and_worst_size_are_those_of_its_costs(tmp_p
 
 
 def test_problems_of_one_label_are_told_apart_by_their_sizes(tmp_path: Path) -> None:
-    view, _ = drawn(tmp_path, spmm_scaling, records("spmm_scaling", SCALING[:1]))
+    view, _ = drawn(tmp_path, "spmm_scaling", SCALING[:1])
     assert "square 1024×1024×128" in view.names().values()
 
 
@@ -73,7 +62,7 @@ def test_right_candidates_are_counted_by_kernel_operation_and_type(tmp_path: Pat
         rows += [fake_records.record(variant=variant, **told) for variant in ("a", "b")]
         rows.append(fake_records.failed(fake_records.record(kernel="ring", **told), "wrong", "relative error 2"))
         rows.append(fake_records.failed(fake_records.record(kernel="aspt", **told), "unsupported", "32 columns"))
-    view, _ = drawn(tmp_path, awkward_sizes, rows)
+    view, _ = drawn(tmp_path, "awkward_sizes", rows)
     counts = ["problems", "right", "failed", "unsupported"]
     found = awkward_sizes.counts(view).set_index(["kernel", "op", "inputs"])[counts].T
     assert found["sputnik", "spmm", "f32"].tolist() == [2, 4, 0, 0]
@@ -118,7 +107,7 @@ BEST, SPUTNIK, DENSE = (one.label for one in (training_step.FASTEST, training_st
 
 
 def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
-    view, facts = drawn(tmp_path, training_step, records("training_step", STEP))
+    view, facts = drawn(tmp_path, "training_step", STEP)
     found = {level: facts[f"whole steps at {level} % zeros", BEST, DENSE] for level in (70, 90)}
     assert found == pytest.approx({70: 60 / 30, 90: 60 / 15})
     assert facts["whole steps at 90 % zeros", BEST, "best dense TF32"] == pytest.approx(1.0)
@@ -134,7 +123,7 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
 
 def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
     some = records("training_step", STEP, keep=lambda p: not p.label.startswith("rnn2k_b32_input"))
-    view, _ = drawn(tmp_path, training_step, some)
+    view, _ = drawn(tmp_path, "training_step", some)
     facts = pd.read_csv(tmp_path / "facts.csv")
     assert set(facts[facts["group"] == "whole steps at 80 % zeros"]["n"]) == {9}
     table = training_step.steps("hot", view)
@@ -154,7 +143,7 @@ def test_a_step_is_of_the_runs_of_its_parts(tmp_path: Path) -> None:
         text = json.dumps({"source": {"commit": "1"}, "worker": name})
         (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
     fake_records.append(tmp_path / "records.csv", rows)
-    render.write(training_step.page(), load(tmp_path))
+    render.write(training_step.training_step(), load(tmp_path))
     facts = pd.read_csv(tmp_path / "facts.csv").drop_duplicates("group").set_index("group")["one_run"]
     assert (facts["whole steps at 80 % zeros"], facts["whole steps at 90 % zeros"]) == (True, False)
 

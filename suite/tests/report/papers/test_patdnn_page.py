@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from sputnik_records import Timed, drawn, records
+from sputnik_records import Timed, drawn
 
-from nnzbench.papers.eie import eie_activations, ese_lstm
-from nnzbench.papers.patdnn import patdnn
+from nnzbench.papers import patdnn
 from nnzbench.problems.problem import Problem
 from nnzbench.report.pages.view import View
 
@@ -44,7 +42,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
         ("direct_conv", "staged_r8", of("_uniform_", 5.0)),
         ("cusparselt", "f16_alg0", of("_2to4_", 2.0)),
     )
-    return drawn(tmp_path_factory.mktemp("page"), patdnn, records("patdnn", timed))
+    return drawn(tmp_path_factory.mktemp("page"), "patdnn", timed)
 
 
 def test_each_step_is_taken_over_the_one_before(page: Page) -> None:
@@ -72,23 +70,3 @@ def test_storage_is_close_to_what_the_paper_prints() -> None:
     saved = [float(found.loc[rate, "structure saved"].rstrip("%")) for rate in ("18×", "12×", "8×")]
     assert all(80 < one < 87.5 for one in saved)
     assert float(found.loc["8×", "of everything"].rstrip("%")) == pytest.approx(43.9, abs=1)
-
-
-def test_skipped_inputs_and_evenly_pruned_matrices(tmp_path: Path) -> None:
-    timed: tuple[Timed, ...] = (
-        ("eie", "l32", lambda _: 6.0),
-        (
-            "eie_columns",
-            "s256",
-            lambda p: 3.0 if p.label.startswith(("alexnet", "vgg")) and "a100" not in p.label else 12.0,
-        ),
-    )
-    _, facts = drawn(tmp_path / "one", eie_activations, records("eie_activations", timed))
-    skipped, full = eie_activations.SKIPPED.label, eie_activations.FULL.label
-    assert facts[skipped, eie_activations.COLUMNS.label, eie_activations.READ.label] == pytest.approx(2.0)
-    assert facts[full, eie_activations.COLUMNS.label, eie_activations.READ.label] == pytest.approx(0.5)
-    assert "depth 8" in eie_activations._utilisation(None)  # type: ignore[arg-type]
-    timed = (("cusparse", "csr_alg1", lambda p: {"whole": 6.0, "balanced": 3.0}.get(p.label.partition("_")[0], 1.0)),)
-    _, facts = drawn(tmp_path / "two", ese_lstm, records("ese_lstm", timed))
-    whole = f"{ese_lstm.SPARSE.label} on the latter"
-    assert facts[ese_lstm.PRUNED[0].label, ese_lstm.SPARSE.label, whole] == pytest.approx(2.0)

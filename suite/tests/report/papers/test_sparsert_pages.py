@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import fake_records
+import numpy as np
 import pytest
-from sputnik_records import Timed, records
+from sputnik_records import Timed, records, view_of
 
+from nnzbench.claims import rules
+from nnzbench.claims.quantities import Quantity, Records
+from nnzbench.facts.data import Data
 from nnzbench.facts.results import load
-from nnzbench.papers.sparsert import sparsert_ablation, sparsert_table1, sparsert_table3
+from nnzbench.facts.spread import spread
+from nnzbench.papers import sparsert
+from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record, RecordError
-from nnzbench.records.selection import select
+from nnzbench.records.record import RecordError
 from nnzbench.report.pages.page import Made
-from nnzbench.report.pages.view import View
-
-
-def view_of(folder: Path, rows: list[Record]) -> View:
-    return View(load(fake_records.write(folder, rows)))
 
 
 def table(title: str) -> Made:
-    return next(one for one in sparsert_table1.page().tables if isinstance(one, Made) and one.title.startswith(title))
+    return next(
+        one for one in sparsert.sparsert_table1().tables if isinstance(one, Made) and one.title.startswith(title)
+    )
 
 
 def us(factor: float) -> Timed:
@@ -39,16 +43,16 @@ TABLE1: tuple[Timed, ...] = (
 
 
 def test_the_same_problems_at_both_levels_are_paired(tmp_path: Path) -> None:
-    page = sparsert_table1.page()
-    view = view_of(tmp_path, records("sparsert_table1", TABLE1))
+    page = sparsert.sparsert_table1()
+    view = view_of(tmp_path, "sparsert_table1", TABLE1)
     asked = next(one.comparison for one in page.tables if one.title == "From 90 to 95 % zeros")
     (fact,) = view.compare(asked).to_dict("records")
     assert (fact["n"], fact["ratio"]) == (11, pytest.approx(2.0, rel=1e-3))  # half the nonzeros
 
 
 def test_the_papers_speedups_stand_at_the_problems_labels(tmp_path: Path) -> None:
-    view = view_of(tmp_path, records("sparsert_table1", TABLE1))
-    printed = sparsert_table1._printed(view)
+    view = view_of(tmp_path, "sparsert_table1", TABLE1)
+    printed = sparsert._printed_table1(view)
     here = view.data.problems[["label", "level"]]
     assert len(printed.merge(here, on=["label", "level"])) == len(here) == 31
     assert printed.set_index(["label", "level"])["value"]["01", 90.0] == 4.3
@@ -65,7 +69,7 @@ def test_real_patterns_stand_beside_synthetic_ones(tmp_path: Path) -> None:
         )
         for row in records("sparsert_table1", (us(2e-3), *TABLE1[1:]))
     ]
-    view = view_of(tmp_path, real)
+    view = view_of(tmp_path, "sparsert_table1", real)
     assert table("Real").make(view) is None
     folder = fake_records.write(tmp_path / "standin", [row for row in made if row.kernel != "sparsert_paper"])
     found = table("Real").make(view)
@@ -88,8 +92,8 @@ def test_what_is_not_unrolled_is_set_against_the_same_tiling(tmp_path: Path) -> 
         ("sparsert_rolled", "mb8", lambda _: 5.0),  # faster, at another tiling
         ("sparsert_fixed", "mb8", lambda _: 3.0),
     )
-    view = view_of(tmp_path, records("sparsert_ablation", timed))
-    page = sparsert_ablation.page()
+    view = view_of(tmp_path, "sparsert_ablation", timed)
+    page = sparsert.sparsert_ablation()
     assert page.comparison is not None
     found = view.compare(page.comparison).set_index("baseline")["ratio"].to_dict()
     assert found == pytest.approx(
@@ -99,7 +103,7 @@ def test_what_is_not_unrolled_is_set_against_the_same_tiling(tmp_path: Path) -> 
             "sparsert_fixed": 1.5,
         }
     )
-    each = sparsert_ablation._gains(view)
+    each = sparsert._gains(view)
     assert each is not None
     assert (set(each["unrolling, hot"]), "load balancing, hot" in each) == ({6.0}, False)
 
@@ -109,6 +113,68 @@ def test_table3s_printed_speedups_are_found_by_shape(tmp_path: Path) -> None:
         return None if problem.label == "04" else 5.0
 
     timed: tuple[Timed, ...] = (("sparsert_conv_paper", "r8", half), ("cudnn", "f32_nchw_default", lambda _: 10.0))
-    view = view_of(tmp_path, select(records("sparsert_table3", timed)))
-    printed = sparsert_table3._printed(view).set_index(["label", "level"])["value"]
+    view = view_of(tmp_path, "sparsert_table3", timed)
+    printed = sparsert._printed_table3(view).set_index(["label", "level"])["value"]
     assert (len(printed), printed["01", 90.0]) == (8, 3.7)
+
+
+def test_the_table_has_the_papers_counts_as_far_as_the_collection_does() -> None:
+    rows = tables.rows("sparsert_instances", full=True)
+    have = Counter((one.problem.label[:2], one.problem.sparsity) for one in rows)
+    paper = {(one.problem.label, one.problem.sparsity): one.count for one in tables.rows("sparsert_table1")}
+    assert sum(paper.values()) == 257
+    assert {key: (have[key], count) for key, count in paper.items() if have[key] != count} == {
+        ("07", 0.9): (2, 3),
+        ("07", 0.95): (2, 3),
+    }
+    assert len({one.problem.source for one in rows}) == len(rows) == 255
+
+
+def test_the_default_run_has_two_instances_of_each_size_that_has_two() -> None:
+    have = Counter(one.problem.label[:2] for one in tables.rows("sparsert_instances"))
+    assert set(have.values()) <= {1, 2}
+    assert len(have) == 20
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Problem 11 takes 10 to 12 us with SparseRT, and exactly 20 with cuSPARSE."""
+    problems = [one for one in tables.load("sparsert_instances", False, True) if one.label.startswith("11_")][:5]
+    times = np.linspace(10.0, 12.0, 5)
+    rows = [
+        dataclasses.replace(
+            fake_records.timed(kernel, us, "v", experiment="sparsert_instances", problem=one.name, source=one.source),
+            m=one.m, k=one.k, n=one.n, policy="hot", selected=True,
+        )
+        for one, varied in zip(problems, times, strict=True)
+        for kernel, us in (("sparsert_paper", float(varied)), ("cusparse", 20.0))
+    ]  # fmt: skip
+    place = tmp_path / "sparsert_instances"
+    place.mkdir()
+    return fake_records.write(place, rows)
+
+
+def test_the_spread_is_over_instances_of_one_size(folder):
+    data = Data(load(folder), sparsert.sparsert_instances().attributes)
+    found = spread(data, sparsert.SIDES, sparsert.SIZES).set_index("subject")
+    ours, library = found.iloc[0], found.iloc[1]
+    assert (ours["instances"], ours["mean_us"]) == (5, 11.0)
+    assert ours["deviation"] == pytest.approx(np.std(np.linspace(10, 12, 5), ddof=1) / 11)
+    assert ours["slowest"] == pytest.approx(1.2)
+    assert library["deviation"] == 0.0
+
+
+def test_the_claim_is_the_slowest_over_the_fastest_of_a_size(folder):
+    asked = Quantity(
+        sparsert.SIDES[0], None, rules.RULES["sparsert-instances"].quantity.group, "instances", "sparsert_instances"
+    )
+    place = folder.parent / "reports" / "nvidia-h200"
+    place.mkdir(parents=True)
+    shutil.copytree(folder, place / "sparsert_instances")
+    assert Records(place.parent, "nvidia-h200").measure(asked, "hot").value == pytest.approx(1.2)
+
+
+def test_the_page_tells_it(folder):
+    text = fake_records.written(folder).read_text(encoding="utf-8")
+    assert "| 5 | 11.00 | 7.2% | 1.20× |" in text
+    assert "0.0% at most" in text

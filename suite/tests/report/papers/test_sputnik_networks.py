@@ -12,7 +12,7 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
-from nnzbench.papers.sputnik import sputnik_attention, sputnik_mobilenet, whole_networks
+from nnzbench.papers.sputnik import networks, whole_networks
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.record import RecordError
@@ -46,14 +46,14 @@ def test_attention_stands_beside_fused_attention_in_time_and_measured_memory(tmp
             key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
             memory.add(folder / memory.FILE, memory.Memory(*key, 5_000_000, 5_000_000 + size * 10**6, 5_000_000))
     results = load(folder)
-    render.write(sputnik_attention.page(), results)
+    render.write(networks.sputnik_attention(), results)
     facts = facts_of(folder)
     whole, same = "sparse against full causal attention", "attention under the sparse mask"
     assert facts[whole, "sparse_attention fp16", "cuDNN attention fp16"] == pytest.approx(60 / 90, rel=1e-5)
     assert facts[same, "sparse_attention fp16", "cuDNN attention fp16"] == pytest.approx(240 / 90, rel=1e-5)
     assert facts[same, "sparse_attention", "dense_attention"] == 6.0
     assert facts[same, "sparse_attention, its heuristic", "dense_attention TF32"] == 1.5
-    found = sputnik_attention._memory(View(results))
+    found = networks._memory(View(results))
     assert found is not None
     found = found.set_index(["problem", "kernel"])
     assert found["tokens/s"]["attention", "sparse_attention"] == round(12288 / (24 * 150e-6))  # 3 layers of 8 heads
@@ -78,7 +78,7 @@ LAYERS: tuple[Timed, ...] = (
 
 def test_mobilenet_sums_its_layers_each_as_often_as_it_occurs(tmp_path: Path) -> None:
     results = load(fake_records.write(tmp_path, records("sputnik_mobilenet", LAYERS)))
-    page = sputnik_mobilenet.page()
+    page = networks.sputnik_mobilenet()
     render.write(page, results)
     facts = facts_of(tmp_path)
     pair = "MobileNetV1 of equal accuracy, sparse of width 1.8 against dense of 1.4 (total)"
@@ -88,7 +88,7 @@ def test_mobilenet_sums_its_layers_each_as_often_as_it_occurs(tmp_path: Path) ->
     sputnik = "each layer's fastest of Sputnik and cuBLAS fp32"
     assert facts[pair, sputnik, "dense layers fp32"] == pytest.approx(156 / 96, rel=1e-5)
     assert facts[pair, best, "dense layers TF32 or fp32"] == pytest.approx(65 / 84, rel=1e-5)
-    found = sputnik_mobilenet.networks_of(View(results, page.attributes)).set_index(["curve", "width"])
+    found = networks.networks_of(View(results, page.attributes)).set_index(["curve", "width"])
     assert found["us"]["dense, cuBLAS TF32", 1.0] == 13 * 2 + 13 * 3
     assert found["us"]["sparse, best kernel of each layer", 1.8] == 13 * 2 + 10 + 12 * 4
     assert found["us"]["sparse, sputnik alone", 1.3] == 13 * 2 + 10 + 12 * 5
@@ -98,7 +98,7 @@ def test_mobilenet_sums_its_layers_each_as_often_as_it_occurs(tmp_path: Path) ->
 
 def test_a_mobilenet_with_a_layer_missing_has_no_frames_per_second(tmp_path: Path) -> None:
     rows = records("sputnik_mobilenet", LAYERS, keep=lambda p: p.label != "sparse_w1.8_pw06")
-    found = sputnik_mobilenet.networks_of(View(load(fake_records.write(tmp_path, rows))))
+    found = networks.networks_of(View(load(fake_records.write(tmp_path, rows))))
     assert 1.7 in set(found["width"])
     assert 1.8 not in set(found["width"])
 
@@ -144,7 +144,7 @@ def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
     (folder / whole_networks.FILE).write_text(
         ",".join(whole_networks.COLUMNS) + "\n" + line.format(7) + line.format(250)
     )
-    results, page = load(folder), whole_networks.page()
+    results, page = load(folder), whole_networks.whole_networks()
     render.write(page, results)
     facts = facts_of(folder)
     assert facts["the Transformer", "sparse Transformer, its heuristic", "dense Transformer"] == 2.5

@@ -5,30 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import fake_records
 import pytest
-from sputnik_records import Timed, records, sddmm, spmm
+from sputnik_records import Timed, records, sddmm, spmm, view_of
 
 from nnzbench.facts import crossover
-from nnzbench.facts.results import load, nothing
-from nnzbench.papers.sputnik import (
-    sputnik_ablation,
-    sputnik_dlmc,
-    sputnik_figure1,
-    sputnik_figure2,
-    sputnik_figure7,
-    sputnik_rnn,
-)
+from nnzbench.facts.results import nothing
+from nnzbench.papers.catalogue import page_of
+from nnzbench.papers.sputnik import ablations, products
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record
 from nnzbench.report import render
-from nnzbench.report.pages.page import Page
-from nnzbench.report.pages.view import View
-
-
-def view_of(folder: Path, rows: list[Record], page: Page) -> View:
-    return View(load(fake_records.write(folder, rows)), page.attributes)
 
 
 def test_a_crossover_lies_between_the_levels_around_it() -> None:
@@ -58,7 +44,7 @@ def test_figure1_finds_where_the_curves_cross_and_sets_fp16_against_fp16_alone(t
         ("cublas", "f16_rowmajor", lambda _: 5.0),
     )
     rows = records("sputnik_figure1", timed) + records("sputnik_figure1", half, dtype="f16")
-    found = sputnik_figure1._table(view_of(tmp_path, rows, sputnik_figure1.page()))
+    found = products._crossings(view_of(tmp_path, "sputnik_figure1", rows))
     assert found is not None
     cells = found.set_index("faster from")
     fp32, tf32, fp16 = (f"over {name}, hot" for name in ("cuBLAS fp32", "best dense TF32", "best dense fp16"))
@@ -85,8 +71,8 @@ def test_figure7_is_relative_to_equal_rows(tmp_path: Path) -> None:
         ("row_stream", "n128", uneven(0.5)),
         ("ring", "n128", uneven(0.5, even=False)),
     )
-    view = view_of(tmp_path, records("sputnik_figure7", timed), sputnik_figure7.page())
-    kept = sputnik_figure7._kept(view)
+    view = view_of(tmp_path, "sputnik_figure7", timed)
+    kept = ablations._kept(view)
     assert kept is not None
     kept = kept.set_index("CoV")
     assert kept["sputnik, standard row order, hot"]["1"] == pytest.approx(0.5)
@@ -104,7 +90,7 @@ def test_the_ablation_counts_a_layer_as_often_as_the_collection_has_it(tmp_path:
         ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
         ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 4.0)),
     )
-    found = sputnik_ablation._beside(view_of(tmp_path, records("sputnik_ablation", timed), sputnik_ablation.page()))
+    found = ablations._beside(view_of(tmp_path, "sputnik_ablation", timed))
     assert found is not None
     rows = found.set_index(["", "layers"])
     large, small = "layers of ResNet-50 at batch 256 (152)", "layers of the Transformer at batch 1 (28)"
@@ -122,16 +108,16 @@ def test_levels_of_the_collection_stand_apart_and_table_1_pools_them(tmp_path: P
         ("cusparse", "csr_alg2_row", spmm(lambda _: 40.0)),
         ("cublas", "rowmajor", spmm(lambda _: 10.0)),
     )
-    page = sputnik_dlmc.page()
+    page = products.sputnik_dlmc()
     sample = {entry.path for entry in tables.dlmc_sample()}
     rows = records("sputnik_dlmc", timed, keep=lambda p: p.dtype == "f32" and p.source.partition(":")[2] in sample)
-    view = view_of(tmp_path, rows, page)
+    view = view_of(tmp_path, "sputnik_dlmc", rows)
     assert page.comparison is not None
     facts = view.compare(page.comparison)
     dense = facts[(facts["baseline"] == "best dense fp32") & (facts["subject"] == "sputnik, its heuristic")]
     assert list(dense["ratio"]) == pytest.approx([0.5, 0.5, 0.5, 0.5, 2.0])
     assert dense["n"].sum() == 120
-    found = sputnik_dlmc._table1(view)
+    found = products._table1(view)
     assert found is not None
     sparser = int(dense["n"].iloc[-1])
     mean = math.exp(((120 - sparser) * math.log(2) + sparser * math.log(8)) / 120)
@@ -145,8 +131,8 @@ def test_sizes_that_are_not_the_papers_stand_apart(tmp_path: Path) -> None:
         ("sputnik", "heuristic_y4_x64", spmm(lambda p: 5.0 if p.label == "extra" else 10.0)),
         ("cusparse", "csr_alg2_row", spmm(lambda _: 20.0)),
     )
-    page = sputnik_rnn.page()
-    view = view_of(tmp_path, records("sputnik_rnn", timed), page)
+    page = products.sputnik_rnn()
+    view = view_of(tmp_path, "sputnik_rnn", timed)
     assert page.comparison is not None
     facts = view.compare(page.comparison)
     assert set(facts["ratio"]) == {2.0}
@@ -158,12 +144,12 @@ def test_sizes_that_are_not_the_papers_stand_apart(tmp_path: Path) -> None:
 def test_figure2_is_drawn_from_the_index_alone(tmp_path: Path) -> None:
     folder = tmp_path / "sputnik_figure2"
     folder.mkdir()
-    page = render.write(sputnik_figure2.page(), nothing(folder)).read_text(encoding="utf-8")
+    page = render.write(page_of("sputnik_figure2"), nothing(folder)).read_text(encoding="utf-8")
     # 26.3 % nonzeros, 13.4 times fewer in SuiteSparse; rows of 197, 2.3 times shorter; CoV of 0.352, 25 times larger
     for cell in ("| 0.737 |", "| 0.98 |", "| 85.5 |", "| 8.81 |"):
         assert cell in page
     assert not (folder / "facts.csv").exists()
-    found = sputnik_figure2.matrices()
+    found = ablations.matrices()
     assert found.groupby("model").size().to_dict() == {"rn50": 807, "transformer": 2205}
     entry = next(one for one in tables.dlmc_selection() if one.path.endswith("0.8/bottleneck_1_block_group1_1_1.smtx"))
     (mine,) = found[found["row_cov"] == entry.row_cov].to_dict("records")

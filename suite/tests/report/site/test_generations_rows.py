@@ -11,7 +11,7 @@ import fake_records
 import pandas as pd
 import pytest
 
-from nnzbench.papers.nnzbench import four_gpus
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
@@ -194,7 +194,7 @@ def test_pruning_pays_from_the_level_on_which_every_level_gains_when_hot(monkeyp
         for level, gain in zip((0.5, 0.9, 0.98), gains, strict=True)
         for by in [gain if policy == "hot" else gain / 100]
     ]
-    monkeypatch.setattr(four_gpus, "gains", lambda sets: pd.DataFrame(found))
+    monkeypatch.setattr(dlmc_n512, "gains", lambda sets: pd.DataFrame(found))
     assert pruned_model.answer([]).words.endswith(f"**X** {words}.")
 
 

@@ -1,4 +1,4 @@
-"""PatDNN on a GPU: pattern-pruned 3x3 layers of VGG-16 and ResNet-50, step by step, beside CSR, 2:4 and cuDNN."""
+"""PatDNN (ASPLOS 2020): 3x3 kernels pruned to a few patterns, step by step, beside CSR, 2:4 and cuDNN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from nnzbench.facts.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kern
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.pattern_conv import STEPS, input_loads
 from nnzbench.matrices.fkw import Kernels, csr_structure_bytes, reordered, structure_bytes
-from nnzbench.papers.patdnn import PAPER
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import AND_F16, Experiment
 from nnzbench.problems.problem import Problem
@@ -21,6 +20,9 @@ from nnzbench.problems.sources import load_sparse
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Published, RatioTable
 from nnzbench.report.pages.view import View
+
+PAPER = "PatDNN (ASPLOS 2020)"
+
 
 EXPERIMENT = Experiment(
     "patdnn",
@@ -155,8 +157,8 @@ def _by_count(view: View) -> pd.DataFrame | None:
     return sums.sort_index().reset_index()
 
 
-def page() -> Page:
-    """Its page."""
+def patdnn() -> Page:
+    """PatDNN on a GPU: pattern-pruned 3x3 layers of VGG-16 and ResNet-50, step by step, beside CSR, 2:4 and cuDNN."""
     steps = {math: tuple(step(name, math) for name in STEPS) for math in ("f32", "f16")}
     series = {"f32": (*steps["f32"][1:], TUNED), "f16": (*steps["f16"][1:], TUNED_F16)}
     everything = (

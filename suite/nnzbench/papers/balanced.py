@@ -1,0 +1,391 @@
+"""Balanced Sparsity (AAAI 2019): its experiments and their pages."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import CUBLAS, DENSE, FP16, TF32, Selector, kernel, own
+from nnzbench.facts.table import Comparison, ideal_us
+from nnzbench.matrices import prune
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import (
+    Answer,
+    Crossings,
+    Dots,
+    Drawn,
+    Lines,
+    Made,
+    Page,
+    Pivot,
+    Printed,
+    Published,
+    RatioTable,
+)
+from nnzbench.report.pages.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+PAPER = "Balanced Sparsity (AAAI 2019)"
+KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cublaslt", "cusparse")
+ONLY = {"balanced": "*balanced*"}
+"""Other patterns have no balanced form."""
+RANDOM = Selector("cuSPARSE, random zeros", ("cusparse",), source="uniform")
+BLOCKS = Selector("cuSPARSE, blocks of zeros", ("cusparse",), source="block")
+"""It stands for the block-sparse library of the paper, which is not run here."""
+RANDOM_SPUTNIK = Selector("sputnik, random zeros", ("sputnik",), source="uniform")
+
+
+def mapping() -> Selector:
+    """The paper's own mapping."""
+    return kernel("balanced", variants="paper", words="the paper's mapping")
+
+
+FIGURE1 = Experiment(
+    "balanced_figure1", "Perplexity against time by pattern", PAPER, "Figure 1, table 4", KERNELS, only=ONLY
+)
+GATE = tuple(
+    Group(words="one gate matrix with balanced zeros", where="pattern == 'balanced'", level=level)
+    for level in (60, 70, 80)
+)
+RANGE = 100
+"""The balance range of the paper's table that is nearest to the recorded 96 columns."""
+
+
+def ways() -> dict[Selector, tuple[str, int]]:
+    """Each kernel on a pattern, with the pattern and size of the paper's line of perplexities; empty for none."""
+    blocks = {
+        Selector(f"cuSPARSE, {size}×{size} blocks", ("cusparse",), source=f"block:{size}x{size}"): ("block", size)
+        for size in (4, 8, 16)
+    }
+    return {mapping(): ("balanced", RANGE), own(): ("balanced", RANGE), **blocks, RANDOM: ("", 0)}
+
+
+def tradeoff(view: View) -> pd.DataFrame:
+    """Pattern, kernel, zeros (%), policy, µs and the published perplexity (NaN where it is not printed)."""
+    printed = published.read("balanced_table4_perplexity", ("pattern", "size", "sparsity", "perplexity"))
+    known = {(one.pattern, one.size, round(100 * one.sparsity)): one.perplexity for one in each(printed)}
+    lines = {one.label: line for one, line in ways().items()}
+    cells = view.cells(tuple(ways()))
+    own_pattern = cells["pattern"].eq("balanced") | ~cells["subject"].isin([one.label for one in (mapping(), own())])
+    cells = cells[own_pattern]
+    return pd.DataFrame(
+        {
+            "kernel": cells["subject"], "zeros (%)": cells["level"], "policy": cells["policy"],
+            "µs": cells["median_us"],
+            "perplexity": [known.get((*lines[one.subject], round(one.level)), float("nan")) for one in each(cells)],
+        }
+    )  # fmt: skip
+
+
+def _tradeoff_figure(view: View, title: str) -> Drawing | None:
+    """A curve for each pattern: its three levels of zeros."""
+    from matplotlib.lines import Line2D
+
+    from nnzbench.report.draw import canvas, style
+
+    rows = tradeoff(view).dropna()
+    if rows.empty:
+        return None
+    dense = view.cells((CUBLAS,)).groupby("policy")["median_us"].median()
+    looks = canvas.looks([*ways(), CUBLAS])
+    shown = [one.label for one in ways() if (rows["kernel"] == one.label).any()]
+
+    def draw(axis: Axes, row: None, policy: str) -> None:
+        for label in shown:
+            mine = canvas.rows_at(rows, kernel=label, policy=policy).sort_values("zeros (%)")
+            line = looks[label].line(joined=True)
+            line.set_data(mine["µs"], mine["perplexity"])
+            axis.add_line(line)
+        axis.axvline(dense.get(policy, float("nan")), color=style.INK, lw=1.4)
+        axis.autoscale_view()
+        axis.set_xlim(left=0)
+        axis.set(xlabel="µs of one gate matrix", ylabel="perplexity")
+        axis.grid()
+        axis.set_title(canvas.policy_text(policy), pad=4)
+
+    legend = {label: looks[label].line(joined=True) for label in shown} | {
+        CUBLAS.label: Line2D([], [], color=style.INK, lw=1.4)
+    }
+    caption = (
+        "Perplexity on PTB is the paper's (table 4, its own training); lower is better. Points: 60, 70 and 80 % zeros."
+    )
+    return canvas.grid([None], view.policies, [3.2], title, caption, legend, draw)
+
+
+def balanced_figure1() -> Page:
+    """Balanced Sparsity's figure 1: what a pattern costs in perplexity against the time of its product.
+
+    The paper's figure prints no numbers; its table 4 has the perplexities of the same model at three sparsities.
+    """
+    why = "a paper's perplexities against our times"
+    return Page(
+        question="Is a layer whose zeros are balanced faster than one with as many zeros anywhere?",
+        intro="What a pattern of zeros costs and gains on the LSTM language model of figure 1 of *Balanced Sparsity "
+        "for Efficient DNN Inference on GPU* (AAAI 2019): perplexity as the paper's table 4 prints it, against the "
+        "time of one gate matrix (6000×3000, padded to 3072) at batch 1 here. The library of block-sparse "
+        "products that the paper used is not run; cuSPARSE on the same blocks stands in. The paper's figure prints "
+        "neither times nor perplexities, its vector sparsity has no kernel, and the perplexity of random zeros, "
+        "by its words nearly that of balanced ones, is not printed.",
+        attributes=r"(?P<pattern>balanced|random|block)(?P<block>\d*)",
+        answers=(Answer(GATE[2], mapping(), TF32, (own(),), CUBLAS),),
+        comparison=Comparison((mapping(), own()), (TF32, FP16, DENSE, CUBLAS), GATE),
+        figures=(Drawn("tradeoff", "Perplexity against time by pattern of zeros", _tradeoff_figure, why),),
+        tables=(
+            Made("Perplexity and time of each pattern", tradeoff, why, collapsed=False),
+            Published("The paper's perplexities", "balanced_table4_perplexity"),
+        ),
+        baseline=CUBLAS,
+    )  # fmt: skip
+
+
+FIGURE4 = Experiment("balanced_figure4", "A large matrix at eleven sparsities", PAPER, "Figure 4", KERNELS, only=ONLY)
+BATCHES = (1, 8)
+OVERHEAD_US = 10.0
+"""The launch overhead that the paper's formula takes."""
+LARGE = tuple(Group(words="balanced zeros", where="pattern == 'balanced'", columns=n) for n in BATCHES)
+LARGE_PATTERNS = tuple(Group(words="a pattern each", cases=r"[a-z]+_(b\d_keep\d+)", columns=n) for n in BATCHES)
+
+
+def _ideal(view: View) -> pd.DataFrame | None:
+    """Times of the balanced products beside what equation 9 allows them; the dense time is its median."""
+    balanced, rows = own(), []
+    cells = view.cells((balanced, CUBLAS), Group(where="pattern == 'balanced'"))
+    for (n, policy), some in cells.groupby(["n", "policy"], sort=False):
+        times = some[some["subject"] == balanced.label]
+        dense = float(some.loc[some["subject"] == CUBLAS.label, "median_us"].median())
+        floor = float(view.frame.loc[view.frame["policy"] == policy, "floor_us"].median())
+        rows += [
+            {
+                "columns": str(n), "policy": policy, "zeros (%)": row.level, "balanced": row.median_us,
+                "ideal with an empty kernel's time": ideal_us(dense, row.level / 100, floor),
+                "ideal with 10 µs": ideal_us(dense, row.level / 100, OVERHEAD_US),
+            }
+            for row in each(times)
+        ]  # fmt: skip
+    return pd.DataFrame(rows) if rows else None
+
+
+def _printed_figure4(view: View) -> pd.DataFrame:
+    """The paper's dense over its balanced time, read off its plot; its GPU is not named."""
+    columns = tuple(f"balanced_b{n}_us" for n in BATCHES)
+    times = published.read("balanced_figure4_digitised", ("sparsity", *columns))
+    dense = published.read("balanced_figure4_dense", ("batch", "dense_us")).set_index("batch")["dense_us"]
+    parts = [
+        pd.DataFrame({"level": 100 * times["sparsity"], "n": n, "value": dense[n] / times[f"balanced_b{n}_us"]})
+        for n in BATCHES
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def balanced_figure4() -> Page:
+    """Balanced Sparsity's figure 4: time of one large product against its zeros, beside the ideal line."""
+    paper, best = mapping(), own()
+    random = Group(words="random zeros", where="pattern == 'random'")
+    return Page(
+        question="Is a large matrix with balanced zeros faster than the dense one, from half zeros to a thirtieth "
+        "left?",
+        intro="A 16384×8192 matrix times one and eight columns at the eleven sparsities of figure 4 of *Balanced "
+        "Sparsity for Efficient DNN Inference on GPU* (AAAI 2019); the paper prints 8196 columns, which its 32 ranges "
+        "per row do not divide. Each kernel multiplies by the pattern it is made for: balanced rows, random positions, "
+        "or 8×8 blocks. The ideal time is the paper's equation 9, (d − o)(1 − s) + o, with d the median time of cuBLAS "
+        "fp32 and o either the paper's 10 µs or the time of an empty kernel in the same run. The paper's times are "
+        "read off its plot (±10 µs at batch 1, ±30 µs at batch 8); it does not name its GPU.",
+        attributes=r"(?P<pattern>balanced|random|block)_b\d_keep(?P<kept>\d+)",
+        answers=tuple(Answer(group, paper, TF32, (best,), CUBLAS, "balanced-always") for group in LARGE),
+        comparison=Comparison((paper, best), (TF32, FP16, DENSE, CUBLAS), LARGE),
+        figures=(
+            Lines("figure4", "A 16384×8192 matrix: times as fast as cuBLAS fp32",
+                  (best, paper, RANDOM, RANDOM_SPUTNIK, BLOCKS, TF32), baseline=CUBLAS, panels="n",
+                  printed=Printed("the paper's balanced kernel", _printed_figure4)),
+        ),
+        tables=(
+            RatioTable("Over other patterns with as many zeros",
+                       Comparison((paper, best), (RANDOM, RANDOM_SPUTNIK, BLOCKS), LARGE_PATTERNS), collapsed=False),
+            Pivot("Over cuBLAS fp32 at each level", (paper, best, RANDOM, RANDOM_SPUTNIK, BLOCKS), "ratio", CUBLAS,
+                  ("n", "subject"), "level"),
+            Crossings("Zeros from which on cuSPARSE with random zeros is as fast as cuBLAS fp32", RANDOM, CUBLAS,
+                      ("pattern",), group=random, collapsed=True),
+            Made("The ideal of equation 9, µs", _ideal, "the formula's times are in no record"),
+            Pivot("µs at each level", (CUBLAS, TF32, RANDOM, RANDOM_SPUTNIK, BLOCKS, paper, best),
+                  rows=("n", "subject"), columns="level"),
+            Pivot("Percent of the roofline", (paper, best), "roofline", rows=("n", "subject"), columns="level",
+                  group=Group(where="pattern == 'balanced'")),
+            Published("The paper's times, µs, read off its plot", "balanced_figure4_digitised"),
+        ),
+        baseline=CUBLAS,
+    )  # fmt: skip
+
+
+MODELS = Experiment(
+    "balanced_models", "Layers of VGG-16, PTB LSTM and CTC models", PAPER, "Tables 1 to 3", KERNELS, only=ONLY
+)
+PTB, TIMIT, LAYERS = (
+    Group(words=words, like=like)
+    for words, like in (
+        ("PTB's LSTM with balanced zeros", "ptb_balanced"),
+        ("TIMIT's LSTM with balanced zeros", "timit_balanced"),
+        ("VGG-16 with balanced zeros, each layer once", "vgg16_*_balanced"),
+    )
+)
+VGG = Group(words="all layers of VGG-16 with balanced zeros", like="vgg16_*_balanced", statistic="total")
+MODELS_PATTERNS = (
+    Group(words="PTB's LSTM, a pattern each", cases=r"(ptb)_[a-z]+"),
+    Group(words="TIMIT's LSTM, a pattern each", cases=r"(timit)_[a-z]+"),
+    Group(words="VGG-16, a pattern each", cases=r"(vgg16_\w+?)_(?:balanced|random|block)", statistic="total"),
+)
+
+
+def _printed_models(view: View) -> pd.DataFrame:
+    """The paper's dense over its balanced time by layer, on a GPU that it does not name."""
+    found = {}
+    for layer, name in (("ptb", "balanced_table1_ptb_lstm"), ("timit", "balanced_table3_timit")):
+        times = published.read(name, ("pattern", "inference_us")).set_index("pattern")["inference_us"]
+        found[layer] = times["dense"] / times["balanced"]
+    for row in each(published.read("balanced_table2_vgg16", ("layer", "dense_us", "balanced_us"))):
+        found[f"vgg16_{row.layer}"] = row.dense_us / row.balanced_us
+    return pd.DataFrame({"layer": list(found), "value": list(found.values())})
+
+
+def balanced_models() -> Page:
+    """Balanced Sparsity's tables 1 to 3: the layers of PTB's LSTM, VGG-16 and TIMIT's LSTM."""
+    paper, best = mapping(), own()
+    sides = (paper, best, RANDOM, RANDOM_SPUTNIK, BLOCKS)
+    return Page(
+        question="Are layers of VGG-16, of a language model and of a speech model faster with balanced zeros than "
+        "dense?",
+        intro="The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The "
+        "paper does not say which products of its LSTMs it timed: the gate matrices here are a choice, so those two "
+        "published times are no yardstick. Its GPU is not named. Each pattern has the sparsity that the paper reached "
+        "without losing accuracy.",
+        attributes=r"(?P<layer>.+)_(?P<pattern>balanced|random|block)",
+        answers=(
+            Answer(PTB, paper, TF32, (best,), CUBLAS, "balanced-ptb-dense"),
+            Answer(VGG, paper, TF32, (best,), CUBLAS, "balanced-vgg-dense"),
+        ),
+        comparison=Comparison((paper, best), (TF32, FP16, DENSE, CUBLAS), (PTB, TIMIT, VGG, LAYERS)),
+        figures=(
+            Dots("speedup", "Layers of Balanced Sparsity's models: times as fast as cuBLAS fp32", (*sides, TF32),
+                 CUBLAS, x="layer", panels="", printed=Printed("the paper's balanced kernel", _printed_models)),
+        ),
+        tables=(
+            RatioTable("Over other patterns of equal accuracy",
+                       Comparison((paper, best), (RANDOM, RANDOM_SPUTNIK, BLOCKS), MODELS_PATTERNS), collapsed=False),
+            Pivot("Over cuBLAS fp32, layer by layer", sides, "ratio", CUBLAS, rows=("layer", "pattern", "level")),
+            Pivot("µs of one product of each layer", (CUBLAS, TF32, *sides), rows=("layer", "pattern", "level")),
+            Published("The paper's PTB LSTM, µs", "balanced_table1_ptb_lstm"),
+            Published("The paper's VGG-16, µs", "balanced_table2_vgg16"),
+            Published("The paper's TIMIT LSTM, µs", "balanced_table3_timit"),
+        ),
+        baseline=CUBLAS,
+    )  # fmt: skip
+
+
+THEOREM1 = Experiment("balanced_theorem1", "What pruning changes in a layer's output", PAPER, "Theorem 1", {})
+M, N, INPUTS = 256, 1024, 256
+"""Rows and columns of the layer, and input vectors drawn: 65,536 outputs, whose variance is known to 0.6 %."""
+ZEROS, RANGES = (0.5, 0.75, 0.9), (8, 32, 128)
+"""Shares pruned, and weights in a balance range."""
+
+
+class Sampled(NamedTuple):
+    """One layer pruned both ways. `random` is what the paper calls so: the smallest weights of the whole matrix."""
+
+    zeros: float
+    size: int
+    mean: float
+    """Of the differences of balanced pruning, over their standard deviation."""
+    random: float
+    """Variance of the differences between the outputs before and after pruning."""
+    balanced: float
+    equation7: float
+    equation8: float
+
+
+def order_variance(k: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """H of equation 3 for standard normal weights: the asymptotic variance of the k-th smallest of `count`."""
+    density = np.exp(-(ndtri(k / count) ** 2) / 2) / math.sqrt(2 * math.pi)
+    return k * (count - k) / (count**3 * density**2)
+
+
+def sample(zeros: float, size: int) -> Sampled:
+    """Draws the layer and its inputs, all standard normal, from a fixed seed."""
+    rng = np.random.default_rng([int(100 * zeros), size])
+    weights, inputs = rng.standard_normal((M, N), np.float32), rng.standard_normal((N, INPUTS), np.float32)
+    kept = prune.balanced(weights, zeros, N // size)
+    random = (prune.magnitude(weights, kept.sparsity).to_dense() - weights) @ inputs
+    balanced = (kept.to_dense() - weights) @ inputs
+    ranges, whole = M * N // size, M * N
+    k = np.arange(1.0, whole - kept.nnz + 1)
+    return Sampled(
+        kept.sparsity,
+        size,
+        float(balanced.mean() / balanced.std()),
+        float(random.var()),
+        float(balanced.var()),
+        float(order_variance(k, whole).mean()),
+        float(order_variance(np.ceil(k / ranges) * ranges, whole).mean()),
+    )
+
+
+@functools.cache
+def samples() -> list[Sampled]:
+    """Every share of zeros with every size of balance ranges."""
+    return [sample(zeros, size) for zeros in ZEROS for size in RANGES]
+
+
+def _answer(view: View) -> str:
+    found = samples()
+    more = [one.balanced / one.random - 1 for one in found]
+    large = max(one.balanced / one.random - 1 for one in found if one.size >= 32)
+    off = min(one.random / one.equation7 for one in found)
+    return (
+        f"What the theorem is for holds: the differences have mean zero in both, and balanced pruning adds "
+        f"**{100 * min(more):.1f} to {100 * max(more):.1f} %** to their variance, at most {100 * large:.1f} % with "
+        f"balance ranges of 32 weights or more. Its equations do not: sampled variances are above {off:.0e} times "
+        "equation 7, which adds up how uncertain the k-th smallest weight is, not how large it is."
+    )
+
+
+def _sampled(view: View) -> pd.DataFrame:
+    rows = [
+        [
+            f"{100 * one.zeros:.4g}", f"{one.size}", f"{one.mean:+.3f}", f"{one.random:.1f}", f"{one.balanced:.1f}",
+            f"{100 * (one.balanced / one.random - 1):+.1f} %", f"{one.equation7:.2e}", f"{one.equation8:.2e}",
+            f"{100 * (one.equation8 / one.equation7 - 1):+.1f} %",
+        ]
+        for one in samples()
+    ]  # fmt: skip
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "zeros (%)", "balance range", "mean over deviation", "variance, random", "variance, balanced", "more",
+            "equation 7", "equation 8", "more by them",
+        ],
+    )  # fmt: skip
+
+
+def balanced_theorem1() -> Page:
+    """Theorem 1 of Balanced Sparsity by sampling: what pruning changes in a layer's output, balanced and at random."""
+    return Page(
+        question="How much more does balanced pruning change a layer's output than pruning the smallest weights?",
+        intro="Theorem 1 of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) compares the difference "
+        "between the outputs of a fully connected layer before and after pruning, for the smallest weights of the "
+        "whole matrix (the paper's random sparsity) and for the smallest in each balance range. Here such a layer "
+        f"({M}×{N}, standard normal weights) is drawn, pruned both ways and applied to {INPUTS} standard normal "
+        "inputs; equations 7 and 8 of the theorem, as printed, stand beside. Given the weights, the variance is the "
+        "sum of the squares of those taken away in a row. Nothing is run on a GPU.",
+        made=_answer,
+        tables=(Made("Sampled and by the theorem", _sampled, "statistics of samples, not of times", collapsed=False),),
+    )

@@ -1,0 +1,296 @@
+"""Direct sparse convolution (2021): its experiments and their pages."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, MATHS, Selector, kernel, own, word
+from nnzbench.facts.table import Comparison
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable
+from nnzbench.report.pages.view import View
+from nnzbench.report.text.tables import GAP
+
+PAPER = "Direct sparse convolution (2021)"
+KERNELS = dtypes_of("direct_conv", "sparsert_conv", "cudnn")
+MAPPING = {math: kernel("direct_conv", math, "paper_sbs[248]$", "the paper's mapping") for math in ("f32", "f16")}
+"""The published method: it fills every channel up to the longest, and somebody else pads the image."""
+
+WEIGHTS = Experiment(
+    "direct_conv_codebook",
+    "4-bit weights from a codebook",
+    PAPER,
+    "Section 4; no published times",
+    dict.fromkeys(("direct_conv", "cudnn"), AND_F16),
+)
+CODEBOOK_LEVELS = (Group(words="3×3 layers of VGG-16", level=92), Group(words="a 3×3 layer of VGG-16", level=90.8))
+LAYERS = Group(words="all four layers, 90.8 and 92 % zeros")
+STORED, STORED_F16 = MAPPING.values()
+CODEBOOK, CODEBOOK_F16 = (kernel("direct_conv", math, "codebook_sbs", "4-bit weights") for math in ("f32", "f16"))
+QUANTISERS = {
+    "linear_8": ("fixed point, 8 bits", 4, STORED_F16),
+    "linear_4": ("fixed point, 4 bits", 4, CODEBOOK_F16),
+    "kmeans_16": ("k-means, 16 values of 8 bits", 4, CODEBOOK_F16),
+    "codebook": ("k-means, 15 values of 16 bits", 4, CODEBOOK_F16),
+}
+"""Of `datasets/codebook_loss.csv`: in words, bytes of a weight and its offset, padded, and whose time they take."""
+
+
+def _quantisers(view: View) -> pd.DataFrame:
+    """Errors of real pruned 3×3 layers under the paper's quantisers, beside the time of entries of that kind."""
+    found = pd.read_csv(paths.datasets() / "codebook_loss.csv")
+    found = found[found["array"].str.contains("conv3x3")]
+    facts = view.compare(Comparison((CODEBOOK_F16, STORED_F16), (STORED,), (LAYERS,)))
+    speeds = facts[facts["policy"] == "hot"].set_index("subject")["ratio"]
+    rows = []
+    for name, (words, size, entries) in QUANTISERS.items():
+        errors = found.loc[found["quantiser"] == name, "outputs_error"]
+        speed = f"{speeds[entries.label]:.2f}×" if entries.label in speeds else GAP
+        rows.append([words, size, f"{errors.min():.1%} to {errors.max():.1%}", entries.label, speed])
+    columns = ["weights", "bytes of an entry", "error of the outputs", "timed as", f"over {STORED.label}, hot"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def direct_conv_codebook() -> Page:
+    """The paper's 4-bit weights in its direct convolution: indices into a codebook beside weights of 32 and 16 bits."""
+    dense = (CUDNN_F16, CUDNN_TF32, CUDNN)
+    every = (STORED, CODEBOOK, STORED_F16, CODEBOOK_F16, *dense[::-1])
+    return Page(
+        question="Do 4-bit weights from a codebook make the published convolution faster than with the weights "
+        "themselves, and than cuDNN?",
+        intro="The paper quantises weights to 4 bits by k-means (section 4) and times none of its convolutions with "
+        "them. Four layers of its table 6, batch 128, have weights of 15 shared values: with every weight stored, as "
+        "published, and with a 4-bit index beside each offset, looked up as entries are staged in shared memory. A "
+        "stored weight and its offset take 8 bytes in fp32 and 4 in fp16, an index and its offset 4 in either. Every "
+        "block stages its channel's entries once for all of its outputs.",
+        answers=(
+            Answer(CODEBOOK_LEVELS[0], CODEBOOK_F16, CUDNN_F16, (CODEBOOK,), STORED_F16),
+            Answer(CODEBOOK_LEVELS[0], CODEBOOK, CUDNN_TF32, (), STORED),
+        ),
+        comparison=Comparison((CODEBOOK_F16, CODEBOOK), (STORED_F16, STORED, *dense), CODEBOOK_LEVELS),
+        figures=(
+            Dots("speedup", "Direct convolution with 4-bit weights, and cuDNN", every[1:], STORED, "size",
+                 panels=""),
+        ),
+        tables=(
+            RatioTable("All four layers", Comparison((CODEBOOK_F16, CODEBOOK, STORED_F16, STORED),
+                                                     (STORED_F16, STORED, *dense), (LAYERS,))),
+            Made("The paper's quantisers on six real pruned 3×3 layers, before retraining", _quantisers,
+                 "errors are in no record", collapsed=False),
+            Pivot("µs of each layer", every, rows=("size", "level")),
+        ),
+        arithmetic="fp32 is IEEE fp32 with TF32 off; fp16 weights and images, sums in fp32",
+    )  # fmt: skip
+
+
+def _parts(math: str) -> tuple[Selector, ...]:
+    """What its times contain, and cuDNN by layout."""
+    return (
+        own(math),
+        MAPPING[math],
+        kernel("direct_conv", math, "paper_counts_sbs[248]$", "with a count per channel"),
+        kernel("direct_conv", math, "paper_sbs[248]_padding_timed$", "padding timed"),
+        *(Selector(f"cuDNN {MATHS[math]}, {form.upper()}", ("cudnn",), math, word(form)) for form in ("nchw", "nhwc")),
+    )
+
+
+def _of_a_table(
+    question: str, intro: str, attributes: str, answered: Mapping[str, Group], groups: tuple[Group, ...],
+    gains: Callable[[str, View], pd.DataFrame], printed: str, title: str, x: str = "layer", panels: str = "pattern",
+) -> Page:  # fmt: skip
+    """The page of table 6, 7 or 8; `answered` by claims, `gains` the paper's in an arithmetic, `printed` its times."""
+    paper, ours, paper_f16, ours_f16 = sides = (MAPPING["f32"], own(), MAPPING["f16"], own("f16"))
+    paper_gains = [
+        Printed("the paper, V100, over its cuDNN", functools.partial(gains, dtype)) for dtype in ("f32", "f16")
+    ]
+    return Page(
+        question=question,
+        intro=f"{intro} With equal counts every output channel keeps as many weights, as the method assumes; with "
+        "random positions it fills every channel up to the longest. Ours and the paper's method read and write NCHW; "
+        "cuDNN's NHWC times start from an image already in that layout. The paper's method takes a padded input: "
+        "`padding timed` has that pass in its time. cuDNN chooses tensor cores by itself; whether a plan of its fp16 "
+        "uses them is not recorded.",
+        attributes=attributes,
+        answers=tuple(
+            Answer(group, paper, CUDNN_TF32, (ours, ours_f16), CUDNN_DEFAULT, claim)
+            for claim, group in answered.items()
+        ),
+        comparison=Comparison(sides, (CUDNN_TF32, CUDNN_F16, CUDNN, CUDNN_DEFAULT), groups),
+        figures=(
+            Dots("speedup", f"{title}: fp32 over best cuDNN fp32", (ours, paper, CUDNN_TF32), CUDNN, x, panels,
+                 printed=paper_gains[0]),
+            Dots("speedup_f16", f"{title}: fp16 over best cuDNN fp16", (ours_f16, paper_f16, CUDNN_TF32), CUDNN_F16, x,
+                 panels, printed=paper_gains[1]),
+        ),
+        tables=(
+            RatioTable("Over the paper's mapping", Comparison((ours,), (paper,), groups)),
+            RatioTable("cuDNN's fp16 over its TF32", Comparison((CUDNN_F16,), (CUDNN_TF32,), groups)),
+            Pivot("µs of each layer, batch 128", (ours, ours_f16, paper, paper_f16, CUDNN, CUDNN_TF32, CUDNN_F16),
+                  rows=("layer", "pattern", "level")),
+            Pivot("What those times contain in fp32, µs", _parts("f32"), rows=("layer", "pattern", "level")),
+            Pivot("The same in fp16, µs", _parts("f16"), rows=("layer", "pattern", "level")),
+            Published("The paper's times, V100 with cuDNN 8.2.2, ms", printed),
+        ),
+        baseline=CUDNN,
+    )  # fmt: skip
+
+
+TABLE6, TABLE7, TABLE8 = (
+    Experiment(f"direct_conv_table{number}", title, PAPER, f"Table {number}", KERNELS)
+    for number, title in (
+        (6, "3x3 convolutions of VGG-16"),
+        (7, "1x1 convolutions of ResNet-50"),
+        (8, "1-D convolutions"),
+    )
+)
+
+
+def _gains6(dtype: str, view: View) -> pd.DataFrame:
+    """cuDNN's time over the sparse one on a V100; the paper's lines are the layers in order."""
+    found = published.read("direct_conv_table6_vgg16", (f"sparse_{dtype}_ms", f"cudnn_{dtype}_ms"))
+    gain = found[f"cudnn_{dtype}_ms"] / found[f"sparse_{dtype}_ms"]
+    return pd.DataFrame({"layer": [float(at + 1) for at in range(len(gain))], "pattern": "equal", "value": gain})
+
+
+def direct_conv_table6() -> Page:
+    """Table 6: 3x3 layers of VGG-16 over cuDNN's."""
+    last = Group(words="the last layers of VGG-16 with equal counts, 92 % zeros", like="08_equal")
+    equal = Group(words="layers with equal counts, 90 to 93 % zeros", where="pattern == 'equal'")
+    uniform = Group(words="layers with zeros anywhere, 90 to 93 %", where="pattern == 'uniform'")
+    return _of_a_table(
+        "Is a pruned 3×3 convolution of VGG-16 faster than cuDNN's dense one?",
+        "The 3×3 layers of VGG-16 in table 6 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), numbered in "
+        "its order, batch 128.",
+        r"(?P<layer>\d\d)_(?P<pattern>equal|uniform)",
+        {"direct-vgg-last": last, "": equal},
+        (last, equal, uniform),
+        _gains6,
+        "direct_conv_table6_vgg16",
+        "3×3 layers of VGG-16",
+    )
+
+
+def _gains7(dtype: str, view: View) -> pd.DataFrame:
+    """The same, where images of 32x32 fit the times."""
+    columns = ("dtype", "in_channels", "out_channels", "cudnn_ms", "sparse_ms")
+    found = published.read("direct_conv_table7_resnet50_1x1", columns)
+    found = found[found["dtype"] == dtype]
+    layers = [f"c{row.in_channels}_d{row.out_channels}_32" for row in each(found)]
+    return pd.DataFrame({"layer": layers, "pattern": "equal", "value": found["cudnn_ms"] / found["sparse_ms"]})
+
+
+def direct_conv_table7() -> Page:
+    """Table 7: 1x1 layers of ResNet-50 over cuDNN's."""
+    small = Group(words="layers with equal counts on images of 32×32, 90 % zeros", like="*_32_equal")
+    equal = Group(words="layers with equal counts, 90 % zeros", where="pattern == 'equal'")
+    uniform = Group(words="layers with zeros anywhere, 90 %", where="pattern == 'uniform'")
+    return _of_a_table(
+        "Is a pruned 1×1 convolution of ResNet-50 faster than cuDNN's dense one?",
+        "The 1×1 layers of ResNet-50 in table 7 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), batch 128. "
+        "The paper does not say how large the images are: 32×32 fits its times, 56×56 is ResNet-50's own.",
+        r"(?P<layer>c\d+_d\d+_\d+)_(?P<pattern>equal|uniform)",
+        {"direct-pointwise": small, "": equal},
+        (small, equal, uniform),
+        _gains7,
+        "direct_conv_table7_resnet50_1x1",
+        "1×1 layers of ResNet-50",
+    )
+
+
+def _gains8(dtype: str, view: View) -> pd.DataFrame:
+    """The same by filter and level."""
+    levels = {77: "sparse_77_ms", 83: "sparse_83_ms", 87.5: "sparse_875_ms"}
+    found = published.read("direct_conv_table8_cnn1d", ("dtype", "kernel", "cudnn_ms", *levels.values()))
+    rows = [
+        (f"filter{row.kernel[0]}", level, row.cudnn_ms / getattr(row, column))
+        for row in each(found[found["dtype"] == dtype])
+        for level, column in levels.items()
+    ]
+    return pd.DataFrame(rows, columns=["label", "level", "value"])
+
+
+def direct_conv_table8() -> Page:
+    """Table 8: 1-D layers over cuDNN's."""
+    words = {f"filter{taps}": f"the filter of {taps} with equal counts" for taps in (2, 3)}
+    answered = tuple(Group(words=told, like=like, level=83) for like, told in words.items())
+    every = (Group(words=f"{told}, 77 to 87.5 %", like=like) for like, told in words.items())
+    return _of_a_table(
+        "Is a pruned 1-D convolution faster than cuDNN's dense one?",
+        "The 1-D layers of table 8 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), batch 128, no padding. "
+        "300 channels of length 64 and 100 filters are a choice: the paper says neither which of the two is the "
+        "channels nor how many filters there are.",
+        r"(?P<layer>filter\d)(?:_(?P<pattern>uniform))?",
+        dict(zip(("direct-1d-2-83", "direct-1d-3-83"), answered, strict=True)),
+        (*answered, *every, Group(words="both filters with zeros anywhere, 77 to 87.5 %", like="filter?_uniform")),
+        _gains8,
+        "direct_conv_table8_cnn1d",
+        "1-D layers",
+        x="label",
+        panels="level",
+    )
+
+
+TABLE9 = Experiment("direct_conv_table9", "Sub-batch sizes", PAPER, "Table 9", KERNELS)
+NETWORKS = tuple(
+    Group(words=words, where=f"model == '{model}'")
+    for words, model in (
+        ("3×3 layers of VGG-16 at 90 to 93 % zeros", "vgg16"),
+        ("1×1 layers of ResNet-50 at 90 % zeros", "resnet50_1x1"),
+        ("1-D layers at 83 % zeros", "cnn_1d"),
+    )
+)
+ONE_IMAGE = kernel("direct_conv", variants="paper_sbs1$", words="one image a block")
+WHOLE_BATCH = kernel("direct_conv", variants="paper_whole$", words="the whole batch a block")
+OURS = kernel("direct_conv", variants="staged", words="our mapping")
+BLOCKS = {"D*bS": ONE_IMAGE, "D": WHOLE_BATCH}
+"""By the number of thread blocks as the paper's table calls it."""
+
+
+def _printed9(view: View) -> pd.DataFrame:
+    """The share of its speed that the paper's method keeps: the mean of a network, at each of its layers."""
+    columns = ("layer", "thread_blocks", "performance_decrease_percent")
+    found = published.read("direct_conv_table9_blocks", columns).rename(columns={"layer": "model"})
+    found = found.assign(
+        subject=[BLOCKS[one].label for one in found["thread_blocks"]],
+        value=1 - found["performance_decrease_percent"] / 100,
+    )
+    return view.data.problems[["label", "model"]].merge(found, on="model")
+
+
+def direct_conv_table9() -> Page:
+    """Direct sparse convolution's table 9: what the number of thread blocks is worth to the published method."""
+    sub_batches: tuple[Selector, ...] = tuple(
+        kernel("direct_conv", variants=f"paper_sbs{images}$", words=f"sub-batch {images}") for images in (2, 4, 8)
+    )
+    extremes = (ONE_IMAGE, WHOLE_BATCH)
+    return Page(
+        question="What does the published convolution lose when its number of thread blocks is not tuned, and is it "
+        "then faster than cuDNN?",
+        intro="A thread block of the paper's method computes one output channel of a sub-batch of images. Table 9 of "
+        "*Direct sparse convolution* (2021) sets the tuned sub-batch, of 2, 4 or 8 images, against its two extremes: "
+        "D·bS blocks of one image each and D blocks of the whole batch, for D output channels and a batch of bS. "
+        "Layers are those of its tables 6 to 8, with a batch of 128 in fp32 and the same number of nonzeros in every "
+        "channel; padded images are given. What it prints is a loss of speed: one of 45 % stands at 0.55× the tuned "
+        "sub-batch, as a mean over its network at each of the layers drawn.",
+        answers=tuple(Answer(group, STORED, CUDNN_TF32, (OURS,), WHOLE_BATCH) for group in NETWORKS),
+        comparison=Comparison((STORED, *extremes, OURS), (STORED, CUDNN_TF32, CUDNN), NETWORKS),
+        figures=(
+            Dots("blocks", "Direct convolution without a tuned number of thread blocks", extremes, STORED,
+                 panels="subject", printed=Printed("the paper's mean of the network, V100", _printed9)),
+        ),
+        tables=(
+            RatioTable("Over the whole batch in one block", Comparison((STORED, OURS), (WHOLE_BATCH,), NETWORKS)),
+            Pivot("Layer by layer over the tuned sub-batch", (*sub_batches, *extremes), "ratio", STORED),
+            Pivot("µs of each layer", (*sub_batches, *extremes, OURS, CUDNN, CUDNN_TF32)),
+            Published("Loss of speed that the paper prints, V100", "direct_conv_table9_blocks", {
+                "layer": "layers", "thread_blocks": "thread blocks", "performance_decrease_percent": "loss (%)",
+            }),
+        ),
+    )  # fmt: skip

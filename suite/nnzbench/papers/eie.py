@@ -1,0 +1,369 @@
+"""EIE (ISCA 2016): the GPU rows of its table, and its format on a GPU; ESE (FPGA 2017): its LSTM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import (
+    CUBLAS,
+    CUSPARSE,
+    CUSPARSE_COLUMN,
+    CUSPARSE_DEFAULT,
+    CUSPARSE_F16,
+    DENSE,
+    FP16,
+    TF32,
+    Selector,
+    kernel,
+    own,
+)
+from nnzbench.facts.table import Comparison
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable
+from nnzbench.report.pages.view import View
+
+PAPER = "EIE (ISCA 2016)"
+LAYER = r"(?P<layer>.+)_b(?P<batch>\d+)"
+"""What a problem's label tells."""
+SPARSE = Selector("best sparse fp32", ("cusparse", "sputnik", "row_stream"))
+
+
+def _queues(experiment: str, view: View | None) -> pd.DataFrame:
+    """An experiment's layers (`nnzbench fit queues`): padding, imbalance, share of clocks that work by depth."""
+    found = pd.read_csv(paths.datasets() / "queues.csv")
+    found = found[found["experiment"] == experiment]
+    of = ["label", "elements", "padding", "imbalance"]
+    shares = found.pivot_table(index=of, columns="depth", values="utilisation", sort=False).map("{:.0%}".format)
+    shares.columns = [f"depth {depth}" for depth in shares.columns]
+    told = shares.reset_index()
+    told["padding"] = told["padding"].map("{:.1%}".format)
+    return told.rename(columns={"label": "layer", "padding": "padding zeros", "imbalance": "most over mean"})
+
+
+ACTIVATIONS = Experiment(
+    "eie_activations",
+    "Zeros among the inputs, skipped or read",
+    PAPER,
+    "Table III, figure 8",
+    dict.fromkeys(("eie_columns", "eie", "cusparse", "cublas", "cublaslt"), AND_F16),
+)
+INPUTS = r"(?P<layer>.+)_a(?P<inputs>[\d.]+)"
+SKIPPED = Group(words="layers after a ReLU, at their share of nonzero inputs", where="model != 'nt' and inputs < 100")
+FULL = Group(words="the same layers without a zero among the inputs", where="model != 'nt' and inputs == 100")
+ALL_USED = Group(words="layers of NeuralTalk, whose inputs are all used", where="model == 'nt'")
+COLUMNS, COLUMNS_F16, READ, READ_F16 = (
+    kernel(name, math, words=words)
+    for name, words in (("eie_columns", "zeros skipped"), ("eie", "zeros read"))
+    for math in ("f32", "f16")
+)
+SERIES = (COLUMNS, COLUMNS_F16, READ, READ_F16)
+
+
+def eie_activations() -> Page:
+    """Zeros among the inputs, which EIE skips: at the densities of its table, and how even its elements' work is."""
+    return Page(
+        question="Does a GPU gain from skipping the zeros among a layer's inputs, as EIE does?",
+        intro="EIE (ISCA 2016) stores a layer by columns, and a queue hands its processing elements one nonzero input "
+        "after another, so that columns of inputs that are zero are not read. `eie_columns` does the same on a GPU: "
+        "the paper's order and queue, entries of two bytes instead of one, and a mapping of this project's; `eie` "
+        "reads all of the layer, a byte for a nonzero, whatever the inputs are. The layers are the nine of EIE's "
+        "table III at batch 1 with 15 different values at uniformly random positions, and as many nonzero inputs as "
+        "the table says, at random places: 18 to 41 % after a ReLU, all of them in NeuralTalk. What a queue before "
+        "each of EIE's 64 elements is worth is simulated from the same patterns (`matrices/queues.py`): a clock for "
+        "an entry, padding zeros included, rows interleaved as in the paper.",
+        attributes=INPUTS,
+        answers=(
+            Answer(SKIPPED, COLUMNS, FP16, (COLUMNS_F16, READ, CUSPARSE)),
+            Answer(SKIPPED, COLUMNS, READ),
+            Answer(FULL, COLUMNS, READ),
+        ),
+        comparison=Comparison(SERIES, (FP16, READ, READ_F16, CUSPARSE), (SKIPPED, FULL, ALL_USED)),
+        figures=(
+            Dots("speedup", "Zeros among the inputs skipped over all read", (COLUMNS, CUSPARSE), READ, x="layer",
+                 panels="model", group=Group(words="layers at their share", where="inputs < 100 or model == 'nt'")),
+        ),
+        tables=(
+            Made("Share of clocks in which EIE's 64 elements work, by depth of their queues (simulated)",
+                 partial(_queues, "eie_activations"),
+                 "a simulation, not times of a GPU", collapsed=False),
+            RatioTable("Over zeros read, in the same arithmetic",
+                       Comparison((COLUMNS, COLUMNS_F16), (READ, READ_F16), (SKIPPED, FULL, ALL_USED))),
+            Pivot("µs of every layer", (*SERIES, CUSPARSE, FP16), rows=("layer", "inputs")),
+        ),
+        baseline=READ,
+    )  # fmt: skip
+
+
+FORMAT = Experiment(
+    "eie_format",
+    "One byte per nonzero: EIE's format on a GPU",
+    PAPER,
+    "Table IV",
+    dict.fromkeys(("eie", "balanced", "cusparse", "cublas", "cublaslt", "sputnik", "row_stream"), AND_F16),
+)
+LAYERS, TWINS, LARGE = (
+    tuple(Group(words=f"{words} at batch {batch}", where=f"batch == {batch} and {where}") for batch in (1, 8))
+    for words, where in (
+        ("layers", "kind == 'codebook_uniform'"),
+        ("balanced twins of the layers", "kind == 'codebook_balanced'"),
+        ("layers of over 3 million nonzeros", "kind == 'codebook_uniform' and nnz > 3e6"),
+    )
+)
+UNIFORM_LAYERS = Group(words="layers", where="kind == 'codebook_uniform'")
+BALANCED_ROWS = Group(words="balanced twins of the layers", where="kind == 'codebook_balanced'")
+OTHER = ("cusparse", "sputnik", "row_stream")
+OTHERS = Selector("best other sparse kernel, fp32 or fp16", OTHER, "f16", also="f32")
+EIE = Selector("EIE's format, fp32 or fp16", ("eie",), "f16", also="f32")
+BALANCED = Selector("balanced, fp32 or fp16", ("balanced",), "f16", also="f32")
+
+
+def expected_bytes(zeros: float) -> float:
+    """Bytes of EIE's entries for a nonzero at a uniformly random place, by the share of zeros.
+
+    It takes a byte, and another for each break of a long run: q^16/(1 - q^16) of them at a share q in a long slice.
+    """
+    return 1 / (1 - zeros**16)
+
+
+def _bytes(view: View) -> pd.DataFrame:
+    rows = view.data.problems.query("batch == 1 and kind == 'codebook_uniform'")
+    zeros = [level / 100 for level in rows["level"]]
+    sizes = {
+        "EIE's format, expected": [expected_bytes(one) for one in zeros],
+        "dense fp16": [2 / (1 - one) for one in zeros],
+    }
+    return rows[["layer", "size"]].assign(**sizes)
+
+
+def _accuracy(view: View) -> pd.DataFrame:
+    """Errors of real pruned weights under a codebook of 15 values and zero."""
+    found = pd.read_csv(paths.datasets() / "codebook_loss.csv").query("quantiser == 'codebook'")
+    percent = found[["weights_error", "outputs_error"]].map("{:.1%}".format)
+    size = found["rows"].astype(str) + "×" + found["columns"].astype(str)
+    return pd.DataFrame(
+        {
+            "weights": "`" + found["array"] + "`",
+            "size": size,
+            "error of the weights": percent["weights_error"],
+            "error of the outputs": percent["outputs_error"],
+            "nonzeros": found["nonzeros"],
+        }
+    )
+
+
+def eie_format() -> Page:
+    """EIE's own format on a GPU: one byte for a nonzero, beside CSR, dense products and balanced rows."""
+    eie, eie32, row_stream, balanced = (
+        *(kernel("eie", math) for math in ("f16", "f32")),
+        kernel("row_stream", "f16"),
+        kernel("balanced", "f16"),
+    )
+    sparse = (CUSPARSE, CUSPARSE_F16, *(kernel(name, math) for name in OTHER[1:] for math in ("f32", "f16")))
+    twins = (kernel("balanced"), balanced, eie32, eie)
+    return Page(
+        question="Does one byte per nonzero make EIE's layers faster on a GPU than cuSPARSE and the dense product?",
+        intro="EIE (ISCA 2016) stores a nonzero as a 4-bit index into a codebook of 16 values and a 4-bit run of "
+        "zeros, and breaks longer runs by padding zeros. `eie` decodes these entries on a GPU, in slices of rows "
+        "rather than of columns and without skipping zeros among the inputs: the format is the paper's, the mapping "
+        "this project's own. The layers are the nine of EIE's table III with uniformly random positions and 15 "
+        "different values; `balanced` is timed on twins with as many nonzeros in each of 32 ranges of every row. CSR "
+        "takes 8 bytes per nonzero in fp32 and 6 or 4 in fp16, balanced rows 5 or 6 and 3 or 4. `sputnik` and "
+        "`row_stream` have no product with a single vector. All kernels are given the weights after clustering, so "
+        "that the format itself loses nothing more; what sharing 15 values does to real pruned layers is in the last "
+        "table (root mean square over that of the output, standard normal inputs, before the retraining of the shared "
+        "values in Deep Compression).",
+        attributes=LAYER,
+        answers=tuple(Answer(group, eie, FP16, (eie32, row_stream, CUSPARSE_F16, CUSPARSE)) for group in LAYERS),
+        comparison=Comparison(
+            (eie, eie32, row_stream), (FP16, DENSE, CUSPARSE_F16, CUSPARSE), LAYERS
+        ),
+        figures=(
+            Dots("speedup", "EIE's one byte per nonzero and CSR over dense fp16, nine layers",
+                 (eie, eie32, *sparse[:2], row_stream), FP16, x="layer", panels="batch", group=UNIFORM_LAYERS),
+        ),
+        tables=(
+            RatioTable("Over the next best sparse kernel on the same matrix",
+                       Comparison((EIE,), (OTHERS,), (*LAYERS, *LARGE)), collapsed=False),
+            RatioTable("Over balanced rows, both on the balanced twins",
+                       Comparison((eie, eie32), (BALANCED,), TWINS), collapsed=False),
+            RatioTable("Every kernel over best dense fp16", Comparison((DENSE, *sparse, eie32, eie), (FP16,), LAYERS)),
+            RatioTable("The same on the balanced twins", Comparison(twins, (FP16,), TWINS)),
+            Pivot("Over the next best sparse kernel, layer by layer", (EIE,), "ratio", OTHERS, ("layer",), "batch",
+                  UNIFORM_LAYERS),
+            Pivot("Over balanced rows, twin by twin", (eie,), "ratio", BALANCED, ("layer",), "batch", BALANCED_ROWS),
+            *(
+                Pivot(f"µs at batch {batch}", (FP16, DENSE, *sparse, eie32, eie), rows=("layer", "size", "level"),
+                      group=group)
+                for batch, group in zip((1, 8), LAYERS, strict=True)
+            ),
+            *(
+                Pivot(f"µs of the balanced twins at batch {batch}", (FP16, *twins), rows=("layer",), group=group)
+                for batch, group in zip((1, 8), TWINS, strict=True)
+            ),
+            Published("The paper's µs at batch 1, on a Titan X and on EIE's chip", "eie_table4_us",
+                      {"layer": "layer", "platform": "on", "matrix": "matrix", "time_us": "µs"},
+                      "batch == 1 and (platform == 'GPU' and matrix == 'dense' or platform == 'EIE_actual')"),
+            Made("Bytes of the weights per nonzero", _bytes, "counts a format's entries"),
+            Made("What the codebook costs real pruned weights in accuracy", _accuracy, "errors are in no record"),
+        ),
+        baseline=FP16,
+        arithmetic="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; the codebook's values are fp16 numbers in both",
+    )  # fmt: skip
+
+
+TABLE4 = Experiment(
+    "eie_table4",
+    "Fully connected layers, the GPU rows",
+    PAPER,
+    "Table IV",
+    dtypes_of("cublaslt", "cusparse", "sputnik", "row_stream", cublas=AND_F16),
+)
+BATCHES = tuple(Group(words=f"layers at batch {batch}", where=f"batch == {batch}") for batch in (1, 64))
+
+
+def _printed_table4(view: View) -> pd.DataFrame:
+    """The paper's dense over its sparse time on a Titan X; both of a batch of 64 are per image."""
+    frame = published.read("eie_table4_us", ("platform", "batch", "matrix", "layer", "time_us"))
+    times = frame[frame["platform"] == "GPU"].pivot(index=["layer", "batch"], columns="matrix", values="time_us")
+    return (times["dense"] / times["sparse"]).rename("value").reset_index()
+
+
+def eie_table4() -> Page:
+    """The GPU rows of EIE's table IV: nine fully connected layers, dense and sparse, at batch 1 and 64."""
+    sputnik = kernel("sputnik")
+    dense = (CUBLAS, kernel("cublaslt"), kernel("cublas", "tf32"), kernel("cublaslt", "tf32"), FP16)
+    sparse = (CUSPARSE, CUSPARSE_DEFAULT, CUSPARSE_COLUMN, sputnik, own())
+    return Page(
+        question="Are EIE's pruned layers faster in cuSPARSE than dense in cuBLAS?",
+        intro="The nine fully connected layers of table IV of *EIE: Efficient Inference Engine on Compressed Deep "
+        "Neural Network* (ISCA 2016), whose GPU is a Titan X with cuBLAS and cuSPARSE. Sizes and densities are those "
+        "of its table III, positions are uniformly random, and zeros among the activations are not used. The paper's "
+        "cuSPARSE is here its column-major default. `sputnik` and `row_stream` have no product with a single vector. "
+        "Times here are of the whole batch; the paper's must be per image, because its dense times at batch 64 would "
+        "otherwise ask for more than ten times the arithmetic of its GPU.",
+        attributes=LAYER,
+        answers=tuple(
+            Answer(group, CUSPARSE_COLUMN, FP16, (CUSPARSE, sputnik, own()), CUBLAS, claim)
+            for group, claim in zip(BATCHES, ("eie-gpu-1", "eie-gpu-64"), strict=True)
+        ),
+        comparison=Comparison((CUSPARSE_COLUMN, CUSPARSE, sputnik, own()), (FP16, TF32, DENSE, CUBLAS), BATCHES),
+        figures=(
+            Dots("speedup", "Fully connected layers of EIE's table IV", (TF32, CUSPARSE, sputnik, own()), CUBLAS,
+                 x="layer", panels="batch",
+                 printed=Printed("cuSPARSE over cuBLAS in the paper, Titan X", _printed_table4)),
+        ),
+        tables=(
+            RatioTable("Every library and kernel over cuBLAS fp32",
+                       Comparison((*dense[1:], *sparse), (CUBLAS,), BATCHES)),
+            *(
+                Pivot(f"µs at batch {batch}", (*dense, *sparse), rows=("layer", "size", "level"), group=group)
+                for batch, group in zip((1, 64), BATCHES, strict=True)
+            ),
+            Published("The paper's µs per image on a Titan X", "eie_table4_us",
+                      {"layer": "layer", "matrix": "matrix", "batch": "batch", "time_us": "µs per image"},
+                      "platform == 'GPU'"),
+        ),
+        energy=Comparison((CUSPARSE_COLUMN, SPARSE), (FP16, CUBLAS), BATCHES),
+        baseline=CUSPARSE,
+    )  # fmt: skip
+
+
+LSTM = Experiment(
+    "ese_lstm",
+    "A step of an LSTM of 1,024 cells, dense and sparse",
+    "ESE (FPGA 2017)",
+    "Section 6.3, table 8",
+    {**dict.fromkeys(("cublas", "cublaslt", "row_stream"), AND_F16), **dtypes_of("cusparse", "sputnik")},
+)
+PRODUCTS = ("gates", "projection")
+STEPS = tuple(
+    Group(
+        words=f"both products of a step at batch {batch}",
+        where=f"batch == {batch} and kind == 'uniform'",
+        statistic="total",
+    )
+    for batch in (32, 1)
+)
+PRUNED = tuple(
+    Group(
+        words=f"both products at batch {batch}, pruned evenly over elements, against pruned as a whole",
+        cases=rf"balanced_(gates|projection)_b{batch}_",
+        baseline_cases=rf"whole_(gates|projection)_b{batch}_",
+        statistic="total",
+    )
+    for batch in (32, 1)
+)
+UNIFORM = Group(words="products of a step", where="kind == 'uniform'")
+SIDES = (DENSE, TF32, FP16, CUSPARSE_COLUMN, CUSPARSE, kernel("sputnik"), own(), own("f16"), SPARSE)
+
+
+def _printed_lstm(view: View) -> pd.DataFrame:
+    """The paper's dense over its sparse step on its GPU, at batch 32, beside both products."""
+    frame = published.read("ese_lstm_us", ("platform", "matrix", "time_us"))
+    times = frame[frame["platform"] == "GPU"].set_index("matrix")["time_us"]
+    return pd.DataFrame({"layer": PRODUCTS, "batch": 32, "value": times["dense"] / times["sparse"]})
+
+
+def _steps(view: View) -> pd.DataFrame | None:
+    """Times of the two products and of both, one after another; a step without one of them has no line."""
+    times = view.cells(SIDES, UNIFORM).pivot_table(
+        index=["batch", "subject", "policy"], columns="layer", values="median_us", sort=False
+    )
+    if not set(PRODUCTS) <= set(times):
+        return None
+    times = times.dropna().assign(step=times["gates"] + times["projection"]).reset_index()
+    rows = [
+        {"batch": f"{batch:g}", "kernel": subject}
+        | {f"{part}, {row.policy}": getattr(row, part) for row in each(some) for part in (*PRODUCTS, "step")}
+        for (batch, subject), some in times.groupby(["batch", "subject"], sort=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def ese_lstm() -> Page:
+    """ESE's comparison: a step of an LSTM of 1,024 cells, dense and with 90 % zeros."""
+    each_sparse = (CUSPARSE_COLUMN, CUSPARSE, kernel("sputnik"), own(), own("f16"))
+    return Page(
+        question="Is ESE's pruned LSTM faster in cuSPARSE than dense in cuBLAS?",
+        intro="*ESE: Efficient Speech Recognition Engine with Sparse LSTM on FPGA* (FPGA 2017) prunes an LSTM of 1,024 "
+        "cells to 10 % and compares its chip with a CPU and a GPU at batch 32, where the GPU is slower with the sparse "
+        "matrices than with dense ones. Here are the two products of a step: the four gates as one matrix (4096×665) "
+        "and the projection (512×1024). The element-wise steps, which the published times include, are left out, so "
+        "that ratios are comparable and times are not. The paper's cuSPARSE is here its column-major default. "
+        "`sputnik` and `row_stream` have no product with a single vector. ESE prunes so that each of its processing "
+        "elements, which hold interleaved rows, keeps as many weights (load-balance-aware, 5.5 to 6.2 times as fast "
+        "as dense on its chip): the same sizes with weights whose rows vary are pruned so (`balanced_`) and as a whole "
+        "(`whole_`). How even that makes the 32 elements of a channel is simulated; what it does on a GPU is timed.",
+        attributes=LAYER,
+        answers=(
+            Answer(STEPS[0], CUSPARSE_COLUMN, FP16, (CUSPARSE, own(), own("f16")), CUBLAS, "ese-gpu"),
+            Answer(STEPS[1], CUSPARSE, TF32, (CUSPARSE_COLUMN,)),
+        ),
+        comparison=Comparison(SIDES[3:], (FP16, TF32, DENSE, CUBLAS), STEPS),
+        figures=(
+            Dots("speedup", "One step of ESE's LSTM", (TF32, FP16, CUSPARSE, *SIDES[5:8]), DENSE, x="layer",
+                 panels="batch", group=UNIFORM,
+                 printed=Printed("sparse over dense step in the paper, its GPU", _printed_lstm)),
+        ),
+        tables=(
+            Made("A step's products, µs", _steps, "sums of times", collapsed=False),
+            Made("Share of clocks in which ESE's 32 elements work, by depth of their queues (simulated)",
+                 partial(_queues, "ese_lstm"),
+                 "a simulation, not times of a GPU"),
+            RatioTable("Pruned evenly over elements, over pruned as a whole",
+                       Comparison((SPARSE,), (replace(SPARSE, label=f"{SPARSE.label} on the latter"),), PRUNED)),
+            Pivot("µs pruned as a whole and evenly over elements", each_sparse, rows=("layer", "batch"),
+                  group=Group(words="matrices pruned both ways", where="kind == 'elements'")),
+            Published("The paper's step at batch 32", "ese_lstm_us",
+                      {"platform": "on", "matrix": "matrix", "time_us": "µs", "power_w": "watts"}, collapsed=False),
+        ),
+        energy=Comparison((CUSPARSE_COLUMN, SPARSE), (FP16, CUBLAS), STEPS),
+        baseline=CUSPARSE,
+    )  # fmt: skip

@@ -1,0 +1,376 @@
+"""SparseRT (PACT 2020): its experiments and their pages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from nnzbench.facts.data import Data
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each, load
+from nnzbench.facts.selector import (
+    CUBLAS,
+    CUDNN,
+    CUDNN_TF32,
+    CUSPARSE,
+    CUSPARSE_DEFAULT,
+    DEFAULT,
+    DENSE,
+    FP16,
+    TF32,
+    UNTUNED,
+    Selector,
+    kernel,
+    own,
+    written_here,
+)
+from nnzbench.facts.spread import spread
+from nnzbench.facts.table import Comparison
+from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.problems.problem import stem_of
+from nnzbench.records.files import has_records
+from nnzbench.records.record import RecordError
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Bars, Dots, Drawn, Made, Page, Pivot, Printed, Published, RatioTable
+from nnzbench.report.pages.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAPER = "SparseRT (PACT 2020)"
+
+
+ABLATION = Experiment(
+    "sparsert_ablation",
+    "Unrolling, load balancing and tuning, one left out at a time",
+    PAPER,
+    "Figure 8",
+    dtypes_of(
+        *("sparsert", "sparsert_paper", "sparsert_pattern", "sparsert_rolled", "sparsert_unbalanced"),
+        *("sparsert_fixed", "cublas"),
+    ),
+)
+
+LEVEL = Group(level=90)
+WHOLE = kernel("sparsert_paper")
+ROLLED = kernel("sparsert_rolled", words="at the same tiling")
+PARTS = (ROLLED, kernel("sparsert_unbalanced"), kernel("sparsert_fixed"))
+WORDS = ("unrolling", "load balancing", "autotuning")
+GAINS = Comparison((WHOLE,), PARTS, (LEVEL,), ("label", "size"), (ROLLED,))
+EACH = "one subject over several baselines, one of them at the subject's own tiling"
+
+
+def _gains(view: View) -> pd.DataFrame | None:
+    """The complete system over itself without a part, problem by problem."""
+    facts = view.compare(GAINS)
+    if facts.empty:
+        return None
+    facts = facts.assign(part=facts["baseline"].map(dict(zip([one.label for one in PARTS], WORDS, strict=True))))
+    cells = facts.pivot_table(index=["label", "size"], columns=["part", "policy"], values="ratio")
+    cells = cells[[(part, policy) for part in WORDS for policy in view.policies if (part, policy) in cells]]
+    cells.columns = [", ".join(one) for one in cells.columns]
+    return cells.reset_index().rename(columns={"label": "problem"})
+
+
+def _figure(view: View, title: str) -> Figure | None:
+    from matplotlib.patches import Patch
+
+    from nnzbench.report.draw import canvas
+
+    facts = view.compare(GAINS)
+    if facts.empty:
+        return None
+    names = sorted(set(facts["label"]))
+    look = canvas.looks([dataclasses.replace(one, variants="") for one in PARTS])
+
+    def draw(axis: Axes, row: None, policy: str) -> None:
+        for at, part in enumerate(PARTS):
+            rows = canvas.rows_at(facts, policy=policy, baseline=part.label)
+            ys = [names.index(row.label) + 0.27 * (at - 1) for row in each(rows)]
+            axis.barh(ys, rows["ratio"] - 1, 0.25, left=1, color=look[part.label].colour)
+        canvas.scale(axis, "ratio", "x", facts["ratio"])
+        axis.set(ylim=(len(names) - 0.4, -0.6), yticks=np.arange(len(names)), yticklabels=names)
+        axis.set_title(canvas.policy_text(policy), pad=4)
+
+    legend = {word: Patch(color=look[part.label].colour) for part, word in zip(PARTS, WORDS, strict=True)}
+    caption = (
+        "Times as fast as without the part, at 90 % zeros, by problem of Table 1. What is not unrolled has the same "
+        "tiling, the rest its own best. The paper: unrolling over 10× at best, tuning around 2×, balancing comparable."
+    )
+    return canvas.grid([None], view.policies, [0.32 * len(names)], title, caption, legend, draw, share="y")
+
+
+def sparsert_ablation() -> Page:
+    """SparseRT's figure 8: what unrolling, load balancing and tuning are each worth, one left out at a time."""
+    ours = kernel("sparsert")
+    own_best, pattern = kernel("sparsert_rolled", words="at its own best tiling"), kernel("sparsert_pattern")
+    return Page(
+        question="How much of SparseRT's speed is unrolling, how much tuning, how much balancing?",
+        intro="Figure 8 of *SparseRT* (PACT 2020) on the 20 problems of its Table 1 with 90 % zeros: unrolled code "
+        "against the same tiling with the matrix as data (`sparsert_rolled`), rows balanced between thread blocks or "
+        "not (`sparsert_unbalanced`), the best tiling, searched exhaustively, or one fixed choice (`sparsert_fixed`). "
+        "`sparsert` is our form of the generator, `sparsert_pattern` the same with the weights' values as data.",
+        answers=tuple(Answer(LEVEL, WHOLE, one) for one in (own_best, *PARTS[:0:-1])),
+        comparison=Comparison((WHOLE,), (ROLLED, own_best, *PARTS[1:], CUBLAS), (LEVEL,), same_variant=(ROLLED,)),
+        figures=(Drawn("gains", "What each part of SparseRT is worth", _figure, EACH),),
+        tables=(
+            Made("What each part is worth, problem by problem, times as fast", _gains, EACH, collapsed=False),
+            RatioTable("Every kernel over cuBLAS fp32",
+                       Comparison((ours, WHOLE, *PARTS[1:], own_best, pattern, TF32), (CUBLAS,), (LEVEL,))),
+            Pivot("Every problem, µs", (ours, WHOLE, *PARTS[1:], own_best, pattern, CUBLAS, TF32),
+                  rows=("label", "size")),
+        ),
+        baseline=CUBLAS,
+    )  # fmt: skip
+
+
+INSTANCES = Experiment(
+    "sparsert_instances",
+    "Every matrix behind table 1",
+    PAPER,
+    "Sections 3.7 and 4.1, told in words",
+    dtypes_of("sparsert_paper", "cusparse", cublas=("f32", "f16")),
+)
+SIDES = (kernel("sparsert_paper"), CUSPARSE)
+SIZES = ("row", "size", "level")
+"""Of problems whose instances should take the same."""
+LEVELS = (Group(level=90), Group(level=95))
+
+
+def _spread(view: View) -> pd.DataFrame:
+    """One line per problem of table 1 and kernel: how far its instances are apart, hot."""
+    found = spread(view.data, SIDES, SIZES).query("policy == 'hot'")
+    return pd.DataFrame(
+        [
+            [f"{row.row:02.0f}", row.size, f"{row.level:g}", row.subject, str(row.instances), f"{row.mean_us:.2f}",
+             f"{row.deviation:.1%}", f"{row.slowest:.2f}×"]
+            for row in each(found)
+        ],
+        columns=["problem", "size", "zeros (%)", "kernel", "instances", "mean µs", "deviation", "slowest over fastest"],
+    )  # fmt: skip
+
+
+def _answer(view: View) -> str:
+    found = spread(view.data, SIDES, SIZES)
+    said = []
+    for name, some in found[found["policy"] == "hot"].groupby("subject", sort=False):
+        worst = some.sort_values("deviation").iloc[-1]
+        said.append(
+            f"{name}: over the instances of a problem, the standard deviation of times is "
+            f"**{some['deviation'].median():.1%}** of their mean in the middle of {len(some)} problems, "
+            f"{worst['deviation']:.1%} at most ({worst['size']})"
+        )
+    return f"{'; '.join(said)}." if said else "Not recorded yet."
+
+
+def sparsert_instances() -> Page:
+    """SparseRT's 257 instances: the matrices of one size and level take the same time, whatever their pattern."""
+    return Page(
+        question="Does a layer's time depend on which of its sparsity patterns it is?",
+        intro="Table 1 of *SparseRT* (PACT 2020) stands for 257 matrices: layers of one size recur in a network with "
+        "other patterns. The paper says that their times hardly differ, for its own code and for cuSPARSE, so that one "
+        "of them can be tuned for all. Here are 255 of them: those of the collection in the order of its index (of "
+        "problem 7 it has two of three at either level), and MobileNet's own. By default two instances of each size "
+        "are run at 90 %, with `--full` all; code is generated and assembled for each.",
+        attributes=r"(?P<row>\d\d)_(?P<instance>\d\d)",
+        made=_answer,
+        comparison=Comparison(SIDES, (FP16, DENSE), LEVELS),
+        tables=(
+            Made("Instances of one size and level, hot", _spread, "compares times of one kernel with themselves",
+                 collapsed=False),
+            RatioTable("Size by size", Comparison(SIDES, (CUBLAS,), LEVELS, ("row",))),
+        ),
+        baseline=CUSPARSE,
+    )  # fmt: skip
+
+
+TABLE1 = Experiment(
+    "sparsert_table1",
+    "1x1 convolutions and Transformer layers at 90 and 95 % sparsity",
+    PAPER,
+    "Table 1, figures 4 and 5",
+    dtypes_of("sparsert_paper", *SPMM, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16),
+)
+LEVELS = (Group(level=90), Group(level=95))
+FIRST = tuple(Group(where="label <= '11'", words="problems 1 to 11", level=level) for level in (90, 95))
+"""Figure 5: those that have both levels."""
+SPARSER = Group(
+    words="problems 1 to 11, 95 % zeros against 90 %", cases=r"(\d\d)_.*_95", baseline_cases=r"(\d\d)_.*_90"
+)
+MOBILENET = Group(where="label >= '12'", level=90, words="layers of MobileNet V1 (problems 12 to 20)")
+SMALLER = Group(where="'12' <= label <= '16'", words="problems 12 to 16")
+LARGER = Group(where="label >= '17'", words="problems 17 to 20")
+
+
+def _printed_table1(view: View) -> pd.DataFrame:
+    """Table 1's own speed-ups over cuBLAS."""
+    table = published.sparsert_table1()
+    table = table.assign(label=[f"{int(one):02}" for one in table["label"]], level=100 * table["level"])
+    sizes = view.data.problems.drop_duplicates("label").set_index("label")["size"]
+    return table.assign(size=table["label"].map(sizes)).rename(columns={"paper_speedup": "value"})
+
+
+def _orders(view: View) -> pd.DataFrame | None:
+    """How alike the order of the problems by their speed-up over cuBLAS is here and on the paper's GPU."""
+    facts = view.compare(Comparison((kernel("sparsert_paper"),), (CUBLAS,), by=("label", "level")))
+    both = facts.merge(_printed_table1(view)[["label", "level", "value"]], on=["label", "level"]).query("label <= '11'")
+    rows = [
+        {
+            "zeros (%)": f"{level:g}",
+            "policy": policy,
+            "rank correlation": some["ratio"].rank().corr(some["value"].rank()),
+        }
+        for (policy, level), some in both.groupby(["policy", "level"], sort=False)
+        if len(some) > 2
+    ]
+    return pd.DataFrame(rows) if rows else None
+
+
+def _synthetic(view: View) -> pd.DataFrame | None:
+    """The run on synthetic patterns beside the one on real patterns, on the problems that have a real one."""
+    folder = view.results.folder / "standin"
+    if not has_records(folder):
+        return None
+    other = load(folder)
+    if (other.gpu, other.experiment) != (view.results.gpu, view.results.experiment):
+        raise RecordError(f"{folder}: not a run of {view.results.experiment} on {view.results.gpu}")
+    real = view.frame[~view.frame["source"].str.startswith("standin:")].assign(source="real")
+    made = other.frame[other.frame["problem"].map(stem_of).isin(set(real["problem"].map(stem_of)))]
+    made = made.assign(source="synthetic", environment="standin/" + made["environment"])
+    theirs = ((f"standin/{name}", count, content) for name, count, content in other.environments)
+    data = Data(
+        dataclasses.replace(
+            view.results, frame=pd.concat([real, made]), environments=(*view.results.environments, *theirs)
+        )
+    )
+    sputnik = (kernel("sputnik"), kernel("sputnik", variants=DEFAULT))
+    rows = []
+    for one in (own(), *map(kernel, ("sparsert", "row_stream")), *sputnik, CUBLAS, TF32):
+        twin, synthetic = _of(one, "real"), _of(one, "synthetic")
+        times = view.compare(Comparison((twin,), (synthetic,), LEVELS), data)
+        over = [
+            view.compare(Comparison((side,), (_of(CUBLAS, side.source),), LEVELS), data) for side in (twin, synthetic)
+        ]
+        gains = [{(row.group, row.policy): row.ratio for row in each(facts)} for facts in over]
+        for row in each(times):
+            if row.policy == view.policies[0]:  # cold times of two sessions differ by more than patterns do
+                speed = [found.get((row.group, row.policy), 1.0) for found in gains]
+                span = f"{row.worst:.2f} to {row.best:.2f}"
+                rows.append([one.label, f"{row.group} ({row.n})", *speed, row.ratio, span])
+    heads = ["kernel", "problems", "real over cuBLAS", "synthetic over cuBLAS", "real over synthetic", "range"]
+    return pd.DataFrame(rows, columns=heads) if rows else None
+
+
+def _of(one: Selector, source: str) -> Selector:
+    return dataclasses.replace(one, label=f"{one.label}, {source} patterns", source=source)
+
+
+def sparsert_table1() -> Page:
+    """SparseRT's Table 1 and figures 4 to 6: products of the layers of three pruned networks."""
+    paper, tuned, sputnik = kernel("sparsert_paper"), kernel("sputnik"), kernel("sputnik", variants=DEFAULT)
+    every = (
+        paper, own(), *map(kernel, ("sparsert", "row_stream", "ring")), tuned, sputnik, UNTUNED,
+        CUSPARSE, CUSPARSE_DEFAULT, kernel("cusparse", "tf32"), CUBLAS, DENSE, TF32, FP16,
+    )  # fmt: skip
+    printed = Printed("SparseRT's paper, T4", _printed_table1)
+    once = dataclasses.replace(own(), label="best of ours, one choice hot and cold", one_choice=True)
+    sparser = dataclasses.replace(paper, label="sparsert_paper at 90 % zeros")
+    return Page(
+        question="Is a pruned layer of ResNet-50, MobileNet or a Transformer faster as code generated from its weights "
+        "than as a dense product?",
+        intro="31 products of a pruned weight matrix (M×K) with dense activations (K×N): the 20 layer shapes of "
+        "ResNet-50, Transformer and MobileNet V1 in Table 1 of *SparseRT: Accelerating Unstructured Sparsity on GPUs "
+        "for Deep Learning Inference* (PACT 2020) with 90 % zeros, and 11 of them with 95 %. Patterns and weights are "
+        "real ones where they are public, of all but problem 20. `sparsert_paper` has the paper's tilings, "
+        "`sparsert` is our form of the generator.",
+        answers=tuple(
+            Answer(group, paper, FP16, (own(), own("f16")), DENSE, claim)
+            for group, claim in zip(LEVELS, ("sparsert-spmm-90", "sparsert-spmm-95"), strict=True)
+        ),
+        comparison=Comparison(
+            (paper, own(), once, own(as_data=True), UNTUNED, sputnik), (DENSE, TF32, FP16, CUSPARSE), LEVELS
+        ),
+        figures=(
+            Dots("speedup", "Sparse products of pruned layers over dense ones", (paper, own(), sputnik), DENSE,
+                 x="size", printed=printed),
+            Bars("figure4", "Useful TFLOP/s (SparseRT's figure 4)", (CUBLAS, CUSPARSE, paper), "rate",
+                 panels="level"),
+            Dots("figure6", "SparseRT over Sputnik on MobileNet V1 (SparseRT's figure 6)", (paper, own()), sputnik,
+                 group=MOBILENET),
+        ),
+        tables=(
+            RatioTable("Every kernel over best dense fp32", Comparison(every, (DENSE,), LEVELS)),
+            Pivot("Every problem, µs", every, rows=("label", "size", "level")),
+            Pivot("Every problem, useful TFLOP/s", (CUBLAS, CUSPARSE, paper, tuned, sputnik), "rate",
+                  rows=("label", "size", "level")),
+            Pivot("SparseRT over cuSPARSE (its figure 4d)", (paper,), "ratio", CUSPARSE,
+                  rows=("label", "size"), columns="level"),
+            RatioTable("cuBLAS over cuSPARSE", Comparison((CUBLAS,), (CUSPARSE, CUSPARSE_DEFAULT), LEVELS)),
+            RatioTable("Problems with both levels (its figure 5)", Comparison((paper,), (CUBLAS, CUSPARSE), FIRST)),
+            RatioTable("From 90 to 95 % zeros", Comparison((paper,), (sparser,), (SPARSER,))),
+            RatioTable("Over Sputnik (its figure 6)", Comparison((paper,), (tuned, sputnik), (SMALLER, LARGER))),
+            Pivot("Over Sputnik's fastest tiling, MobileNet V1", (paper, own()), "ratio", tuned, rows=("label", "size"),
+                  group=MOBILENET),
+            Published("Means that the paper states, on a T4", "sparsert_headlines",
+                      {"baseline": "over", "scope": "problems", "sparsity": "zeros", "value": "times as fast"},
+                      "claim == 'geomean_speedup'"),
+            Made("Order of problems 1 to 11 by their speed-up over cuBLAS, here and on the paper's T4", _orders,
+                 "a correlation of ranks is neither a time nor a ratio"),
+            Made("Real and synthetic patterns, hot", _synthetic, "it compares two runs, in two folders"),
+        ),
+        energy=Comparison((written_here(),), (FP16, DENSE)),
+        baseline=CUBLAS,
+    )  # fmt: skip
+
+
+TABLE3 = Experiment(
+    "sparsert_table3",
+    "3x3 convolutions of ResNet-50",
+    PAPER,
+    "Table 3, figure 7",
+    dtypes_of("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn"),
+)
+LEVELS = (Group(level=90), Group(level=95))
+
+
+def _printed_table3(view: View) -> pd.DataFrame:
+    """Table 3's speed-ups over cuDNN, by the label that a convolution of that shape has here."""
+    labels = {row.shape: row.label for row in each(view.data.problems)}
+    table = published.sparsert_table3()
+    table = table.assign(label=table["shape"].map(labels), level=100 * table["level"])
+    return table.rename(columns={"paper_speedup": "value"}).dropna(subset=["label"])
+
+
+def sparsert_table3() -> Page:
+    """SparseRT's Table 3 and figure 7: 3x3 convolutions of ResNet-50."""
+    paper, ours, direct = map(kernel, ("sparsert_conv_paper", "sparsert_conv", "direct_conv"))
+    first = kernel("cudnn", variants=DEFAULT, words="its first choice")
+    return Page(
+        question="Is a pruned 3x3 convolution of ResNet-50 faster as code generated from its weights than in cuDNN?",
+        intro="The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
+        "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with random "
+        "values for problem 4. `sparsert_conv_paper` is the paper's method, `sparsert_conv` our form of it; cuDNN's "
+        "best is the fastest of its plans, Winograd and implicit GEMM included.",
+        answers=tuple(
+            Answer(group, paper, CUDNN_TF32, (ours,), CUDNN, claim)
+            for group, claim in zip(LEVELS, ("sparsert-conv-90", "sparsert-conv-95"), strict=True)
+        ),
+        comparison=Comparison((paper, ours, direct), (CUDNN, CUDNN_TF32), LEVELS),
+        figures=(
+            Dots("speedup", "Sparse 3×3 convolutions of ResNet-50 (SparseRT's figure 7)", (paper, ours, direct), CUDNN,
+                 printed=Printed("SparseRT's paper, T4", _printed_table3)),
+        ),
+        tables=(
+            Pivot("Every problem, µs", (paper, ours, direct, CUDNN, first, CUDNN_TF32),
+                  rows=("label", "size", "level")),
+            RatioTable("cuDNN's own", Comparison((CUDNN, CUDNN_TF32), (first, CUDNN), LEVELS)),
+        ),
+        findings=(
+            "cuDNN's own first choice takes up to {{ '%.2f' % fact('at 90 % zeros', 'best cuDNN fp32', 'cuDNN, its "
+            "first choice').best }} times as long as its fastest plan.",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,304 @@
+"""Sputnik's parts, one left out at a time, and the collection's rows, whose variation one of them is for."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nnzbench.facts.groups import OPS, Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import Selector, kernel
+from nnzbench.facts.table import Comparison
+from nnzbench.papers.sputnik import AS_DATA, PAPER
+from nnzbench.problems import tables
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Bars, Drawn, Lines, Made, Page, Pivot, Printed
+from nnzbench.report.pages.view import View
+from nnzbench.report.text.tables import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ABLATION = Experiment(
+    "sputnik_ablation",
+    "Sputnik's optimisations, one left out at a time",
+    PAPER,
+    "Table II",
+    dtypes_of("sputnik_ablation", "sputnik_sddmm_ablation"),
+)
+PARTS = {
+    "-load_balancing": ("no_load_balancing", "load balancing"),
+    "-vector_inst": ("no_vector", "vector instructions"),
+    "-residue_unroll": ("no_residue_unroll", "residue unrolling"),
+    "-index_prescale": ("no_prescale", "index pre-scaling"),
+}
+"""The paper's name of each part left out: how its variant starts, and in words."""
+KERNELS = ("sputnik_ablation", "sputnik_sddmm_ablation")
+WHOLE = Selector("the complete kernel", KERNELS, variants="complete")
+NAMES = {"transformer": "the Transformer", "resnet50": "ResNet-50"}
+SETS = (("transformer", 1), ("transformer", 8), ("resnet50", 1), ("resnet50", 256))
+
+
+def _without(op: str, part: str) -> Selector:
+    variant, words = PARTS[part]
+    return Selector(f"{OPS[op]} without {words}", (KERNELS[op == "sddmm"],), variants=f"{variant}(_|$)")
+
+
+SUBJECTS = {
+    (op, part): _without(op, part)
+    for op, parts in (("spmm", tuple(PARTS)), ("sddmm", tuple(PARTS)[:2]))
+    for part in parts
+}
+
+
+def _layers(model: str, batch: int | None = None) -> Group:
+    """Every layer counts for as many of the paper's matrices as have its shape and level."""
+    where = f"model == '{model}'" + ("" if batch is None else f" and batch == {batch}")
+    words = f"layers of {NAMES[model]}" + ("" if batch is None else f" at batch {batch}")
+    return Group(where=where, words=words, statistic="mean", counted=True)
+
+
+def _paper() -> pd.DataFrame:
+    columns = ("kernel", "ablation", "model", "batch", "percent_of_full")
+    return published.read("sputnik_table2_ablation", columns)
+
+
+def _printed(model: str, view: View) -> pd.DataFrame:
+    table = _paper().query(f"model == '{model}'")
+    subjects = [SUBJECTS[key].label for key in zip(table["kernel"], table["ablation"], strict=True)]
+    return table.assign(subject=subjects, value=table["percent_of_full"] / 100)
+
+
+def _beside(view: View) -> pd.DataFrame | None:
+    """Table II, ours and the paper's side by side."""
+    groups = {one: _layers(*one) for one in SETS}
+    asked = Comparison(tuple(SUBJECTS.values()), (WHOLE,), tuple(groups.values()))
+    facts = {(row.subject, row.group, row.policy): row for row in each(view.compare(asked))}
+    rows = []
+    for printed in each(_paper()):
+        subject, group = SUBJECTS[printed.kernel, printed.ablation], groups[printed.model, printed.batch]
+        found = [facts.get((subject.label, group.label, policy)) for policy in view.policies]
+        if any(found):
+            ours = [number(100 * one.ratio, 1) if one else number(None) for one in found]
+            rows.append([subject.label, f"{group.words} ({max(one.n for one in found if one)})", *ours,
+                         number(printed.percent_of_full, 1)])  # fmt: skip
+    return pd.DataFrame(rows, columns=["", "layers", *view.policies, "the paper, V100"]) if rows else None
+
+
+def sputnik_ablation() -> Page:
+    """Sputnik's table II: speed without one optimisation against the complete kernel's."""
+    spmm = [one for (op, _), one in SUBJECTS.items() if op == "spmm"]
+    return Page(
+        question="What is each of Sputnik's optimisations worth?",
+        intro="The heuristic's kernel with one optimisation switched off, at inference and training batch sizes "
+        "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020): below 1 the part is worth having. The paper "
+        "averages over all 3,012 matrices of its collection; here one matrix of every shape and level of zeros in it "
+        "is timed and counts in the arithmetic mean as often as the collection has such matrices.",
+        answers=tuple(
+            Answer(_layers(model, batch), spmm[0], WHOLE, tuple(spmm[1:]), claim=claim)
+            for model, batch, claim in (
+                ("resnet50", 256, "sputnik-no-load-balancing-rn50-256"),
+                ("transformer", 8, "sputnik-no-load-balancing-tf-8"),
+            )
+        ),
+        figures=tuple(
+            Bars(model, f"Sputnik without one optimisation at a time, {name}", tuple(SUBJECTS.values()), "ratio", WHOLE,
+                 "subject", "batch", _layers(model), Printed("the paper, V100", partial(_printed, model)))
+            for model, name in NAMES.items()
+        ),
+        tables=(
+            Made("Percent of the complete kernel's speed", _beside, "the paper's numbers stand beside ours",
+                 collapsed=False),
+        ),
+    )  # fmt: skip
+
+
+FIGURE2 = Experiment("sputnik_figure2", "Properties of pruned deep-learning matrices", PAPER, "Figure 2", {})
+MODELS = {"rn50": ("ResNet-50", "#E69F00"), "transformer": ("Transformer", "#0072B2")}
+BINS = 30
+
+
+class Property(NamedTuple):
+    """One of the paper's three, and what its ratio to SuiteSparse says."""
+
+    label: str
+    ratio: str
+
+
+PROPERTIES = {
+    "sparsity": Property("sparsity", "times less sparse (share of nonzeros)"),
+    "row_length": Property("mean nonzeros per row", "times longer rows"),
+    "row_cov": Property("CoV of row lengths", "times less variation"),
+}
+
+
+def matrices() -> pd.DataFrame:
+    """The paper's 3,012 matrices: model, method, sparsity as counted, mean nonzeros of a row, and their variation.
+
+    `row_cov` is the standard deviation of row lengths over their mean; NaN where it is not known.
+    """
+    rows = [
+        (one.model, one.method, 1 - one.nnz / (one.rows * one.cols), one.row_mean, one.row_cov)
+        for one in tables.dlmc_selection()
+    ]
+    return pd.DataFrame(rows, columns=["model", "method", *PROPERTIES]).astype(dict.fromkeys(PROPERTIES, float))
+
+
+def _ratios() -> pd.Series[float]:
+    """How many times the collection's means differ from SuiteSparse's, by the paper."""
+    return published.read("sputnik_figure2_properties", ("property", "ratio")).set_index("property")["ratio"]
+
+
+def implied(name: str, mean: float, ratio: float) -> float:
+    """SuiteSparse's mean by the paper's ratio, if the ratio is one of means."""
+    if name == "sparsity":
+        return 1 - (1 - mean) / ratio
+    return mean / ratio if name == "row_length" else mean * ratio
+
+
+def _answer(view: View) -> str:
+    means, ratios = matrices()[list(PROPERTIES)].mean(), _ratios()
+    said = "; ".join(
+        f"{one.label} **{means[name]:.3g}**, {ratios[name]:g} {one.ratio}" for name, one in PROPERTIES.items()
+    )
+    return f"In the mean: {said}. The ratios are the paper's, to SuiteSparse."
+
+
+def _against_paper(view: View) -> pd.DataFrame:
+    found, ratios = matrices(), _ratios()
+    rows = []
+    for name, one in PROPERTIES.items():
+        values, ratio = found[name].dropna(), float(ratios[name])
+        spread = f"{values.quantile(0.1):.3g} to {values.quantile(0.9):.3g}"
+        cells = (f"{values.mean():.3g}", f"{values.median():.3g}", spread, f"{ratio:g} {one.ratio}")
+        rows.append([one.label, *cells, f"{implied(name, values.mean(), ratio):.3g}"])
+    heads = ["", "mean", "median", "10th to 90th percentile", "the paper, against SuiteSparse"]
+    return pd.DataFrame(rows, columns=[*heads, "SuiteSparse's mean, implied"])
+
+
+def _groups(view: View) -> pd.DataFrame:
+    found = matrices()
+    found["method"] = found["method"].str.replace("_", " ")
+    found["model"] = found["model"].map({model: name for model, (name, _) in MODELS.items()})
+    groups = [("all", found)]
+    for model, some in found.groupby("model"):
+        groups += [(str(model), some), *((f"{model}, {method}", few) for method, few in some.groupby("method"))]
+    rows = [[words, str(len(some)), *(f"{some[name].mean():.3g}" for name in PROPERTIES)] for words, some in groups]
+    return pd.DataFrame(rows, columns=["mean of", "matrices", *(one.label for one in PROPERTIES.values())])
+
+
+def _figure(view: View, title: str) -> Figure:
+    from matplotlib.patches import Patch
+
+    from nnzbench.report.draw import canvas, style
+
+    found, ratios = matrices(), _ratios()
+
+    def draw(axis: Axes, row: None, name: str) -> None:
+        values = found[name].dropna()
+        if name == "sparsity":
+            edges = np.linspace(np.floor(20 * values.min()) / 20, 1, BINS + 1)
+        else:
+            edges = np.geomspace(max(values[values > 0].min(), values.max() / 1e4), values.max(), BINS + 1)
+            axis.set_xscale("log")
+            axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        for model, (_, colour) in MODELS.items():
+            mine = values[found["model"] == model].clip(edges[0], edges[-1])
+            axis.stairs(np.histogram(mine, edges)[0], edges, fill=True, color=colour, alpha=0.55)
+        axis.axvline(values.mean(), color=style.INK, lw=1.4)
+        axis.axvline(implied(name, values.mean(), ratios[name]), color=canvas.PRINTED, lw=1.6, ls=":")
+        axis.grid(axis="y")
+        axis.set_xlabel(PROPERTIES[name].label)
+
+    legend = {name: Patch(color=colour, alpha=0.55) for name, colour in MODELS.values()}
+    caption = (
+        f"Matrices of {len(found):,} in each bin. The line is the mean of both models, the dotted one SuiteSparse's, "
+        "by the paper's ratio."
+    )
+    return canvas.grid([None], list(PROPERTIES), [2.6], title, caption, legend, draw)
+
+
+def sputnik_figure2() -> Page:
+    """Sputnik's figure 2: properties of the collection of pruned matrices, from its index alone. Nothing is run."""
+    why = "statistics of matrices, not of times"
+    return Page(
+        question="How do the matrices of pruned networks differ from those of scientific computing?",
+        intro="Matrices of pruned ResNet-50 and Transformer models from the Deep Learning Matrix Collection, those of "
+        "figure 2 of *Sparse GPU Kernels for Deep Learning* (SC 2020), from the index in `datasets/dlmc_index.csv.gz`. "
+        "The coefficient of variation (CoV) is the standard deviation of a matrix's row lengths over their mean. The "
+        "paper sets these beside 2,833 scientific matrices (SuiteSparse), which this suite does not hold; its ratios "
+        "of averages imply SuiteSparse's means.",
+        made=_answer,
+        figures=(Drawn("properties", "Sparsity, row length and its variation, by model", _figure, why),),
+        tables=(
+            Made("Against SuiteSparse", _against_paper, why, collapsed=False),
+            Made("By model and pruning method", _groups, why, collapsed=False),
+        ),
+    )
+
+
+FIGURE7 = Experiment(
+    "sputnik_figure7",
+    "Throughput against the imbalance of rows",
+    PAPER,
+    "Figure 7",
+    dtypes_of("sputnik_ablation", *AS_DATA),
+)
+STANDARD = Selector("sputnik, standard row order", ("sputnik_ablation",), variants="no_load_balancing")
+SWIZZLE = Selector("sputnik, row swizzle", ("sputnik_ablation",), variants="complete")
+CURVES = (STANDARD, SWIZZLE, kernel("sputnik"), kernel("row_stream"), kernel("ring"))
+
+
+def _at(cov: str) -> Group:
+    return Group(words=f"with a CoV of {cov}", like=f"cov{cov}", baseline_like="cov0")
+
+
+def _even(one: Selector) -> Selector:
+    return dataclasses.replace(one, label=f"{one.label}, on even rows")
+
+
+def _kept(view: View) -> pd.DataFrame | None:
+    """Each kernel over itself on rows of equal length, and the paper's numbers."""
+    covs = [str(label).removeprefix("cov") for label in view.data.problems["label"]]
+    groups = tuple(map(_at, covs))
+    rows: dict[str, dict[str, object]] = {group.label: {"CoV": cov} for group, cov in zip(groups, covs, strict=True)}
+    for one in view.recorded(CURVES):
+        for fact in each(view.compare(Comparison((one,), (_even(one),), groups))):
+            rows[fact.group][f"{one.label}, {fact.policy}"] = fact.ratio
+    for row in each(
+        published.read("sputnik_figure7_load_imbalance", ("gpu", "row_order", "percent_of_balanced_throughput"))
+    ):
+        curve = STANDARD if row.row_order == "standard" else SWIZZLE
+        line = rows.setdefault(row.gpu, {"CoV": f"most uneven (the paper, {row.gpu})"})
+        line[f"{curve.label}, hot"] = row.percent_of_balanced_throughput / 100
+    return pd.DataFrame(rows.values())
+
+
+def sputnik_figure7() -> Page:
+    """Sputnik's figure 7: throughput as rows grow uneven, with and without the row swizzle."""
+    mean = matrices()["row_cov"].mean()
+    even = _even(SWIZZLE)
+    return Page(
+        question="How much of its speed does a kernel keep where rows are uneven?",
+        intro="One product (8192 × 2048 × 128, M × K × N, 75 % zeros, fp32) with rows from equal to very uneven "
+        "lengths: figure 7 of *Sparse GPU Kernels for Deep Learning* (SC 2020). The coefficient of variation (CoV) is "
+        "the standard deviation of row lengths over their mean, as asked of the generator; 1.73 is the largest "
+        f"possible here, {mean:.2f} the mean of pruned networks' matrices. The swizzle starts long rows first.",
+        attributes=r"cov(?P<CoV>[\d.]+)",
+        answers=(
+            Answer(_at("1.7"), SWIZZLE, even, (STANDARD,), claim="sputnik-swizzle"),
+            Answer(_at("0.75"), SWIZZLE, even, (STANDARD,)),
+        ),
+        figures=(Lines("imbalance", "Throughput by imbalance of rows", CURVES, "rate", x="CoV"),),
+        tables=(
+            Made("Speed kept, times that with rows of equal length", _kept,
+                 "each kernel is compared with itself on another problem", collapsed=False),
+            Pivot("Every problem, µs", CURVES, rows=("CoV",)),
+        ),
+    )  # fmt: skip

@@ -1,0 +1,352 @@
+"""Sputnik's products: the collection of pruned matrices, an LSTM's crossover, recurrent layers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from nnzbench.facts.groups import OPS, Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import (
+    CUBLAS,
+    CUSPARSE,
+    CUSPARSE_COLUMN,
+    CUSPARSE_DEFAULT,
+    CUSPARSE_F16,
+    DEFAULT,
+    DENSE,
+    FP16,
+    MATHS,
+    PRODUCTS,
+    TF32,
+    UNTUNED,
+    Selector,
+    kernel,
+    own,
+)
+from nnzbench.facts.table import Comparison
+from nnzbench.papers.sputnik import AS_DATA, OTHER_PAPERS, PAPER
+from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.elements import crossings
+from nnzbench.report.pages.page import (
+    Answer,
+    Crossings,
+    Drawn,
+    Lines,
+    Made,
+    Page,
+    Pivot,
+    Printed,
+    Published,
+    RatioTable,
+)
+from nnzbench.report.pages.view import View
+from nnzbench.report.text.tables import GAP
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DLMC = Experiment(
+    "sputnik_dlmc",
+    "The collection of pruned deep-learning matrices",
+    PAPER,
+    "Figure 9, table I",
+    dtypes_of(
+        *("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "tensor_spmm", "untuned"),
+        *("cublas", "cublaslt", "cusparse"),
+        *OTHER_PAPERS,
+    ),
+)
+
+OTHERS = (kernel("merge_spmm", variants=DEFAULT), kernel("aspt"), kernel("aspt_sddmm"))
+BANDS = ((0, 60), (60, 75), (75, 85), (85, 94), (94, 100))
+"""Percent of zeros as counted, the first end included."""
+
+
+def _bands(op: str) -> tuple[Group, ...]:
+    return tuple(
+        Group(op=op, where=f"{low} <= level < {high}", words=f"with {low} to {high} % zeros", sample=True)
+        for low, high in BANDS
+    )
+
+
+class Kind(NamedTuple):
+    """An operation in one arithmetic: its kernels, and what it is compared with; the first of both is drawn."""
+
+    op: str
+    math: str
+    ours: tuple[Selector, ...]
+    baselines: tuple[Selector, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{OPS[self.op]}, {MATHS[self.math]}"
+
+
+def _of(name: str, math: str = "f32") -> tuple[Selector, Selector]:
+    return kernel(name, math, DEFAULT), kernel(name, math)
+
+
+SPMM_F32 = Kind(
+    "spmm", "f32", (*_of("sputnik"), own(), UNTUNED), (DENSE, CUSPARSE, TF32, CUBLAS, CUSPARSE_DEFAULT, CUSPARSE_COLUMN)
+)
+SDDMM_F32 = Kind("sddmm", "f32", (*_of("sputnik_sddmm"), own()), (CUSPARSE, CUSPARSE_DEFAULT))
+SPMM_F16 = Kind(
+    "spmm", "f16", (*_of("sputnik", "f16"), own("f16")), (FP16, CUSPARSE_F16, kernel("cusparse", "f16", DEFAULT))
+)
+KINDS = (SPMM_F32, SDDMM_F32, SPMM_F16)
+
+
+def _table1(view: View) -> pd.DataFrame | None:
+    """All levels together over best cuSPARSE, as the paper pools them, beside the paper's numbers."""
+    columns = ("kernel", "precision", "geomean_speedup", "peak_speedup", "peak_tflops", "percent_faster")
+    printed = {(row.kernel, row.precision): row for row in each(published.read("sputnik_table1_dataset", columns))}
+    rows = []
+    for kind in KINDS:
+        over = CUSPARSE_F16 if kind.math == "f16" else CUSPARSE
+        facts = view.compare(Comparison(kind.ours[:3], (over,), (Group(op=kind.op, sample=True),)))
+        peaks = view.cells(kind.ours, Group(op=kind.op)).groupby(["subject", "policy"])["tflops"].max()
+        for row in each(facts):
+            won = f"{100 * row.wins / row.n:.1f} % of {row.n}"
+            cells = [row.ratio, row.best, won, float(peaks[row.subject, row.policy])]
+            rows.append([f"{kind.title}: {row.subject}", row.policy, *cells])
+        if len(facts):
+            paper = printed[kind.op, kind.math]
+            cells = [paper.geomean_speedup, paper.peak_speedup, f"{paper.percent_faster:g} %", paper.peak_tflops]
+            rows.append([f"{kind.title}: the paper, V100", "", *cells])
+    return pd.DataFrame(rows, columns=["", "", "geometric mean", "peak", "won", "peak TFLOP/s"]) if rows else None
+
+
+def _collection(view: View, title: str) -> Figure | None:
+    """Every problem's ratio along its zeros."""
+    from nnzbench.report.draw import canvas
+
+    found = {
+        kind: view.compare(
+            Comparison((kind.ours[0], kind.ours[2]), kind.baselines[:1], (Group(op=kind.op),), ("stem", "level"))
+        )
+        for kind in KINDS
+    }
+    found = {kind: facts for kind, facts in found.items() if len(facts)}
+    if not found:
+        return None
+    sides: Sequence[str] = ("sputnik, its heuristic", "best of ours")
+    look = canvas.looks((SPMM_F32.ours[0], SPMM_F32.ours[2]))
+
+    def draw(axis: Axes, kind: Kind, policy: str) -> None:
+        facts = canvas.rows_at(found[kind], policy=policy)
+        for one, side in zip((kind.ours[0], kind.ours[2]), (SPMM_F32.ours[0], SPMM_F32.ours[2]), strict=True):
+            rows = facts[facts["subject"] == one.label]
+            line = look[side.label].line(alpha=0.75)
+            line.set_data(rows["level"], rows["ratio"])
+            axis.add_line(line)
+        axis.set_xlim(facts["level"].min() - 2, 101)
+        canvas.scale(axis, "ratio", "y", found[kind]["ratio"])
+        axis.set_xlabel("zeros as counted (%)", fontsize=8.5)
+        axis.set_title(f"{kind.title}: over {kind.baselines[0].label}, {canvas.policy_text(policy)}", pad=4)
+
+    legend = {name: one.line() for name, one in zip(sides, look.values(), strict=True)}
+    caption = "Every mark is a matrix at one batch size; beyond the line at 1× the kernel is faster."
+    return canvas.grid(list(found), view.policies, [2.5] * len(found), title, caption, legend, draw)
+
+
+def sputnik_dlmc() -> Page:
+    """Sputnik's figure 9 and table I: the collection of pruned matrices, by share of zeros."""
+    spmm, sddmm = _bands("spmm"), _bands("sddmm")
+    return Page(
+        question="Is Sputnik faster than cuSPARSE, and than a dense product, over the collection of pruned matrices?",
+        intro="Pruned weight matrices of ResNet-50 and Transformer models from the Deep Learning Matrix Collection at "
+        "inference and training batch sizes, as SpMM in fp32 and with fp16 data (sums in fp32), and as SDDMM (figure 9 "
+        "and table I of *Sparse GPU Kernels for Deep Learning*, SC 2020). A run takes a sample of 60 of the paper's "
+        "3,012 matrices, with its share of every model, method and level. Zeros are as counted: names of folders tell "
+        "what was asked for. Throughput counts useful work alone. SDDMM has no dense baseline: cuBLAS computes all of "
+        "A Bᵀ.",
+        answers=(
+            Answer(spmm[3], SPMM_F32.ours[0], FP16, (own(), own("f16"))),
+            Answer(spmm[3], SPMM_F32.ours[0], CUSPARSE, (own(),), CUSPARSE_COLUMN),
+            Answer(sddmm[3], SDDMM_F32.ours[0], CUSPARSE, (own(),), CUSPARSE_DEFAULT),
+        ),
+        comparison=Comparison((*SPMM_F32.ours[:3], own("f16"), UNTUNED), (DENSE, CUSPARSE, TF32, FP16), spmm),
+        figures=(
+            Drawn("collection", "Each matrix of the collection: sparse kernels over the baseline", _collection,
+                  "a mark a matrix along its zeros, which no two need to share"),
+        ),
+        tables=(
+            RatioTable("SDDMM", Comparison(SDDMM_F32.ours, SDDMM_F32.baselines, sddmm), collapsed=False),
+            RatioTable("SpMM with fp16 data", Comparison(SPMM_F16.ours, SPMM_F16.baselines, spmm)),
+            RatioTable("SpMM over other choices of cuBLAS and cuSPARSE",
+                       Comparison((*SPMM_F32.ours, own("f16")), SPMM_F32.baselines[3:], spmm)),
+            RatioTable("SpMM over other papers' kernels", Comparison(SPMM_F32.ours, OTHERS[:2], spmm)),
+            RatioTable("SDDMM over another paper's kernel", Comparison(SDDMM_F32.ours, OTHERS[2:], sddmm)),
+            Made("Table I: all levels together over best cuSPARSE, as the paper pools them", _table1,
+                 "peaks and the paper's numbers stand beside the means"),
+            RatioTable("Best of ours by model and batch",
+                       Comparison((own(),), (CUSPARSE, DENSE, TF32), spmm, ("model", "batch"))),
+            RatioTable("Best of ours by model and batch, SDDMM",
+                       Comparison((own(),), (CUSPARSE,), sddmm, ("model", "batch"))),
+            RatioTable("Best of ours by model and batch, fp16",
+                       Comparison((own("f16"),), (CUSPARSE_F16, FP16), spmm, ("model", "batch"))),
+        ),
+        baseline=CUSPARSE,
+    )  # fmt: skip
+
+
+FIGURE1 = Experiment(
+    "sputnik_figure1",
+    "Sparsity from which sparse is faster than dense",
+    PAPER,
+    "Figure 1",
+    dtypes_of(*AS_DATA, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16, tensor_spmm=("f16",)),
+)
+SPUTNIK = kernel("sputnik", variants=DEFAULT)
+SPARSE = (
+    SPUTNIK, kernel("sputnik"), own(), *map(kernel, ("row_stream", "ring")), UNTUNED, own("f16"),
+    kernel("tensor_spmm", "f16"), CUSPARSE, CUSPARSE_DEFAULT,
+)  # fmt: skip
+BASELINES = (DENSE, CUBLAS, TF32, FP16)
+FIGURE1_LEVELS = tuple(Group(level=level) for level in (70, 80, 90, 95))
+
+
+def _paper() -> pd.DataFrame:
+    return published.read("sputnik_figure1_crossover", ("kernel", "gpu", "sparsity"))
+
+
+def _crossing(view: View, subject: Selector, baseline: Selector) -> dict[str, str]:
+    """In words, by policy."""
+    return {
+        str(row.policy): str(row.text)
+        for row in each(crossings(view, Crossings("", subject, baseline, columns="size")))
+    }
+
+
+def _crossings(view: View) -> pd.DataFrame | None:
+    """From how many zeros on each is as fast as each dense product; fp16 is set against dense fp16 alone."""
+    printed = {row.kernel: f"{100 * row.sparsity:.3g} % ({row.gpu})" for row in each(_paper())}
+    rows = []
+    for one in view.recorded(SPARSE):
+        found = {over.label: _crossing(view, one, over) for over in BASELINES if one.math == "f32" or over == FP16}
+        cells = [
+            " / ".join(found.get(over.label, {}).get(policy, GAP) for policy in view.policies) for over in BASELINES
+        ]
+        rows.append([one.label, *cells, printed.get(one.kernel, GAP)])
+    heads = [f"over {over.label}, {' / '.join(view.policies)}" for over in BASELINES]
+    return pd.DataFrame(rows, columns=["faster from", *heads, "the paper, over cuBLAS fp32"]) if rows else None
+
+
+def _crossed(view: View) -> str:
+    """Where the paper's kernel and the best of ours cross the dense products."""
+    said = []
+    for one in view.recorded((SPUTNIK, own())):
+        found = [
+            f"{_crossing(view, one, over).get('hot', GAP)} over {over.label}" for over in (FP16, TF32, DENSE, CUBLAS)
+        ]
+        said.append(f"{one.label} **{found[0]}**, {', '.join(found[1:])}")
+    if not said:
+        return "Not recorded yet."
+    return f"Zeros from which it is faster (hot): {'; '.join(said)}. The paper: {published.claim('sputnik-crossover')}."
+
+
+def _printed(view: View) -> pd.DataFrame:
+    """The paper's crossings, which has no times, at the height of the dense line here."""
+    dense = view.cells((CUBLAS,)).query("policy == 'hot'")["median_us"].median()
+    return pd.DataFrame({"level": 100 * _paper()["sparsity"], "value": dense})
+
+
+def sputnik_figure1() -> Page:
+    """Sputnik's figure 1: from how many zeros on a sparse product of an LSTM's weights is faster than a dense one."""
+    shown = (SPUTNIK, own(), own("f16"), CUSPARSE, CUBLAS, TF32, FP16)
+    return Page(
+        question="From how many zeros on is an LSTM's sparse product faster than the dense one?",
+        intro="One product of an LSTM's pruned weights (8192 × 2048 × 128, M × K × N) at rising sparsity, uniformly "
+        "random positions: figure 1 of *Sparse GPU Kernels for Deep Learning* (SC 2020). Where two kernels cross is "
+        "interpolated between the levels measured. The paper's cuSPARSE is that of CUDA 10.1.",
+        made=_crossed,
+        comparison=Comparison((SPUTNIK, kernel("sputnik"), own(), own("f16"), UNTUNED), PRODUCTS, FIGURE1_LEVELS),
+        figures=(
+            Lines("runtime", "Sparse and dense products by zeros", shown, "time",
+                  printed=Printed("where sputnik and cuSPARSE cross cuBLAS in the paper, V100", _printed)),
+        ),
+        tables=(
+            Made("Zeros from which it is the faster one", _crossings,
+                 "crossings of many kernels with several baselines",
+                 collapsed=False),
+            Pivot("Every level, µs", (*SPARSE, *BASELINES), rows=("level",)),
+        ),
+        baseline=CUBLAS,
+    )  # fmt: skip
+
+
+RNN = Experiment(
+    "sputnik_rnn",
+    "RNN, GRU and LSTM layers",
+    PAPER,
+    "Figure 10",
+    {
+        **dtypes_of(*SPMM, "untuned", "sputnik_sddmm", "ring_sddmm", "cusparse", *OTHER_PAPERS, tensor_spmm=("f16",)),
+        **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas", "cublaslt"), AND_F16),
+    },
+)
+LEVELS = (70, 80, 90)
+OF_SPMM, OF_SDDMM = (Group(op=op, where="model != 'extra'", words="of figure 10") for op in ("spmm", "sddmm"))
+SPMM_LEVELS, SDDMM_LEVELS = (
+    tuple(dataclasses.replace(group, level=level) for level in LEVELS) for group in (OF_SPMM, OF_SDDMM)
+)
+EXTRA = tuple(Group(words="further sizes", where="model == 'extra'", level=level) for level in (*LEVELS, 95))
+
+
+def sputnik_rnn() -> Page:
+    """Sputnik's figure 10: SpMM and SDDMM with the weights of recurrent layers."""
+    rule, best = kernel("sputnik", variants=DEFAULT), kernel("sputnik")
+    sddmm_rule, sddmm_best = kernel("sputnik_sddmm", variants=DEFAULT), kernel("sputnik_sddmm")
+    merge, aspt, aspt_sddmm = kernel("merge_spmm", variants=DEFAULT), kernel("aspt"), kernel("aspt_sddmm")
+    dense = (DENSE, TF32, FP16, CUBLAS)
+    spmm, sddmm = (rule, best, own(), UNTUNED, merge, aspt), (sddmm_rule, sddmm_best, own(), aspt_sddmm)
+    half = (kernel("sputnik", "f16", DEFAULT), kernel("sputnik", "f16"), own("f16"))
+    return Page(
+        question="Is Sputnik faster than cuSPARSE, and than a dense product, on the weights of recurrent layers?",
+        intro="Products with the weights of RNN, GRU and LSTM layers, state sizes 1k to 8k, batch 32 and 128, "
+        "uniformly random patterns with 70, 80 and 90 % zeros: SpMM as in the forward pass and SDDMM as in the "
+        "gradient of the weights (figure 10 of *Sparse GPU Kernels for Deep Learning*, SC 2020), and a few further "
+        "sizes. Sizes are M×K×N; for SDDMM the pattern is M×N and K the length of the dot products. MergeSpMM and "
+        "ASpT are written anew after their papers and the authors' code; ASpT's inspection is outside its times. The "
+        "paper's cuSPARSE is that of CUDA 10.1, here its column-major default.",
+        attributes=r"(?:sddmm_)?(?P<cell>rnn|gru|lstm)(?P<state>[\d.]+)k.*",
+        answers=(
+            Answer(SPMM_LEVELS[2], rule, FP16, (own(), own("f16"))),
+            Answer(SPMM_LEVELS[2], rule, CUSPARSE, (own(), own("f16")), CUSPARSE_COLUMN),
+            Answer(SDDMM_LEVELS[2], sddmm_rule, CUSPARSE, (own(),), CUSPARSE_DEFAULT),
+        ),
+        comparison=Comparison((rule, best, own(), own("f16"), UNTUNED), (CUSPARSE, *dense[:3]), SPMM_LEVELS),
+        figures=(
+            Lines("spmm", "SpMM of recurrent layers, sparse kernels over cuSPARSE", (rule, own(), merge, aspt), "ratio",
+                  CUSPARSE, "state", "level", OF_SPMM, log_x=True),
+            Lines("sddmm", "SDDMM of recurrent layers, sparse kernels over cuSPARSE", (sddmm_rule, own(), aspt_sddmm),
+                  "ratio", CUSPARSE, "state", "level", OF_SDDMM, log_x=True),
+        ),
+        tables=(
+            RatioTable("SDDMM", Comparison(sddmm, (CUSPARSE, CUSPARSE_DEFAULT), SDDMM_LEVELS), collapsed=False),
+            RatioTable("SpMM over other choices of cuSPARSE and cuBLAS, and other papers' kernels",
+                       Comparison((*spmm, own("f16")), (CUSPARSE_COLUMN, CUSPARSE_DEFAULT, CUBLAS, merge, aspt),
+                                  SPMM_LEVELS)),
+            RatioTable("Other papers' kernels over cuSPARSE",
+                       Comparison((merge, aspt), (CUSPARSE, CUSPARSE_COLUMN), SPMM_LEVELS)),
+            RatioTable("SDDMM over another paper's kernel", Comparison(sddmm[:3], (aspt_sddmm,), SDDMM_LEVELS)),
+            RatioTable("SpMM with fp16 data over dense fp16", Comparison(half, (FP16,), SPMM_LEVELS)),
+            RatioTable("Further sizes, not the paper's",
+                       Comparison((rule, own(), own("f16")), (CUSPARSE, *dense), EXTRA)),
+            Pivot("SpMM, times as fast as best cuSPARSE", (*spmm, DENSE, TF32), "ratio", CUSPARSE,
+                  ("label", "size", "level"), group=Group(op="spmm")),
+            Pivot("SDDMM, times as fast as best cuSPARSE", sddmm, "ratio", CUSPARSE, ("label", "size", "level"),
+                  group=Group(op="sddmm")),
+            Published("Figure 10 as the paper prints it", "sputnik_rnn", {
+                "kernel": "operation", "gpu": "GPU", "baseline": "over", "geomean_speedup": "geometric mean",
+                "peak_speedup": "peak",
+            }),
+        ),
+        baseline=CUSPARSE,
+    )  # fmt: skip
