@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnzbench.advise.figures import ratio_text, us_text
 from nnzbench.facts.crossover import Crossover, times_as_fast
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
@@ -308,21 +307,19 @@ def as_json(answer: Answer) -> dict[str, Any]:
     """The answer as JSON's types; times in microseconds, sizes in bytes."""
     return {
         "layer": answer.label,
-        "op": answer.op,
-        "dtype": answer.dtype,
-        "m": answer.m,
-        "k": answer.k,
-        "nnz": answer.nnz,
+        **_values(answer, "op", "dtype", "m", "k", "nnz"),
         "sparsity": round(answer.sparsity, 6),
-        "where": answer.where,
-        "estimated": answer.estimated,
-        "note": answer.note,
+        **_values(answer, "where", "estimated", "note"),
         "problems": list(answer.problems),
         "crossover_n": answer.crossover.n if answer.crossover else None,
         "crossover": vars(answer.crossover) if answer.crossover else None,
         "widths": [_width_json(answer, width) for width in answer.widths],
         "curve": [list(point) for point in answer.curve],
     }
+
+
+def _values(one: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
 
 
 def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
@@ -332,9 +329,7 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
         "n": width.n,
         "sentence": sentence(answer, width),
         "verdict": {
-            "kernel": chosen.kernel if chosen else None,
-            "math": chosen.math if chosen else None,
-            "dense": chosen.dense if chosen else None,
+            **{name: getattr(chosen, name, None) for name in ("kernel", "math", "dense")},
             "against": other.kernel if other else None,
             "times_as_fast": times_as_fast(chosen.us or math.inf, other.us or 0.0) if chosen and other else None,
             "reason": found.reason,
@@ -346,29 +341,42 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
         "tried": width.tried,
         "unfinished": list(width.unfinished),
         "near": [vars(one) for one in width.near],
-        "entries": [
-            {
-                "kernel": one.kernel,
-                "label": one.label,
-                "role": one.role,
-                "math": one.math,
-                "variant": one.variant,
-                "hot_us": one.hot_us,
-                "cold_us": one.cold_us,
-                "stream_us": one.stream_us,
-                "memory_bytes": one.memory_bytes,
-                "packing_ms": one.packing_ms,
-                "paid_back_after_launches": _finite(paid_back(one, baseline)),
-                "relative_error": one.error,
-                "reason": one.reason,
-                "held_out_error": one.uncertainty,
-                "guess": one.guess,
-                "recorded": one.recorded,
-            }
-            for one in width.entries
-        ],
-    }  # fmt: skip
+        "entries": [_entry_json(one, baseline) for one in width.entries],
+    }
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _entry_json(one: Entry, baseline: Entry | None) -> dict[str, Any]:
+    launches = paid_back(one, baseline)
+    return {
+        **_values(one, "kernel", "label", "role", "math", "variant", "hot_us", "cold_us", "stream_us"),
+        **_values(one, "memory_bytes", "packing_ms"),
+        "paid_back_after_launches": None if launches is None or not math.isfinite(launches) else launches,
+        "relative_error": one.error,
+        "reason": one.reason,
+        "held_out_error": one.uncertainty,
+        **_values(one, "guess", "recorded"),
+    }
+
+
+def ratio_text(ratio: float, estimated: bool) -> str:
+    """A quotient of two times in digits."""
+    return two_digits(ratio) if estimated else f"{ratio:.2f}"
+
+
+def two_digits(value: float) -> str:
+    """As many as an estimate may claim."""
+    return f"{value:.0f}" if value >= 99.5 else f"{value:#.2g}".rstrip(".")
+
+
+def estimated_us(us: float) -> str:
+    """Microseconds of an estimate, with their unit."""
+    return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
+
+
+def us_text(us: float | None, estimated: bool = False) -> str:
+    """Microseconds with their unit, `-` for none."""
+    if us is None:
+        return "-"
+    if estimated:
+        return estimated_us(us)
+    return f"{us / 1e3:.2f} ms" if us >= 1e4 else f"{us:.1f} us" if us >= 10 else f"{us:.2f} us"

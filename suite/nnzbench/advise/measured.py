@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,8 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
         problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
         problems.append(problem.name)
         progress.start(f"{layer.label}, N = {n}", len(names))
-        asked = under_way.enter_context(_Asked(n, problem, layer, names, session, results, progress))
+        asked = _Asked(n, problem, layer, names, session, results, progress)
+        under_way.enter_context(asked.search)
         asked.search.go(seconds)
         return asked
 
@@ -156,7 +156,7 @@ class _Sizes:
 
 
 class _Asked:
-    """What is asked about one width, under way; what compiles ends with the `with` block."""
+    """What is asked about one width, by a search that is to be entered: what compiles ends with the `with` block."""
 
     def __init__(
         self,
@@ -176,13 +176,6 @@ class _Asked:
         subject = Subject(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
         self._sizes = _Sizes(self._operands)
         self.search = Search(subject, self._operands, names, attempts, progress, self._sizes)
-
-    def __enter__(self) -> _Asked:
-        self.search.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.search.__exit__(kind, error, at)
 
     def width(self) -> Width:
         """The answer so far; records which kernels were not reached."""

@@ -13,8 +13,7 @@ from nnzbench.advise.measured import Question
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.session import Session
-from nnzbench.operators import choices
-from nnzbench.operators.archive import Archive, Choice, Packing, canonical
+from nnzbench.operators.archive import Archive, Choice, Key, Packing, canonical, keep, recall
 from nnzbench.operators.arrays import OperatorError
 from nnzbench.operators.make import draft, make
 from nnzbench.operators.packed import Saved
@@ -99,7 +98,7 @@ class Packer:
     def recall(self, layer: Layer, question: Question) -> bool:
         """Whether a choice for this layer and question is known; then it is taken."""
         key, weights = self._key(layer, question)
-        found = choices.recall(key) if self.keeps else None
+        found = recall(key) if self.keeps else None
         if found is not None:
             self._take(layer, found, weights)
             self.recalled += 1
@@ -109,7 +108,7 @@ class Packer:
         """Packs the layer by its answer. Raises `OperatorError` where no kernel can be tried and dense is not timed."""
         found, weights = pack(layer, answer, self.made)
         if self.keeps and all(width.sparse(answer.dtype) for width in answer.widths):  # else the time was too short
-            choices.keep(self._key(layer, question)[0], found)
+            keep(self._key(layer, question)[0], found)
         self._take(layer, found, weights)
 
     def archive(self) -> Archive:
@@ -119,11 +118,11 @@ class Packer:
     def _take(self, layer: Layer, found: Packing, weights: CSR) -> None:
         self.layers[name_of(layer)], self.weights[name_of(layer)] = found, weights
 
-    def _key(self, layer: Layer, question: Question) -> tuple[choices.Key, CSR]:
+    def _key(self, layer: Layer, question: Question) -> tuple[Key, CSR]:
         dtype = question.dtype or layer.dtype
         weights = canonical(layer.matrix, dtype)
         tokens = tuple(sorted(set(question.ns)))
-        key = choices.Key(weights.pattern_hash(), weights.m, weights.k, dtype, tokens, self.gpu, self.driver)
+        key = Key(weights.pattern_hash(), weights.m, weights.k, dtype, tokens, self.gpu, self.driver)
         return key, weights
 
 

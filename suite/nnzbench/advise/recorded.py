@@ -1,16 +1,20 @@
-"""What was recorded on a GPU, as models of its kernels: read from results folders and the trial of `best`."""
+"""What was recorded on a GPU, as models of its kernels: read from results folders and the trial of `best`.
+
+And how far off the estimates of these models are for recorded problems that they don't know (`held_out`).
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.advise.layer import Op
@@ -44,6 +48,11 @@ TRIAL = "best_trial"
 """Folder of what `runners/best_trial.py` sums up."""
 BLOCKED = r"(?:^|_)bell\d"
 """Variants of cuSPARSE's blocked format: fast where nonzeros lie in blocks, which sizes alone don't say."""
+LEFT = 20
+"""Rows that must be left to fit to."""
+BELOW, ABOVE = 32, 256
+"""Widths on whose other side all is held out: the narrowest of most kernels in fp32, the widest of some in fp16."""
+_KEPT = ["experiment", "problem", "n", "median_us"]
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source", "bytes", "floor_us",
@@ -236,3 +245,40 @@ def certain_hot(models: Mapping[tuple[str, str, str], Model], dtype: DType) -> I
     for (kernel, maths, policy), model in models.items():
         if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
             yield kernel, model
+
+
+def _in_turn(parts: NDArray[np.generic]) -> Iterable[NDArray[np.bool_]]:
+    return (parts == part for part in np.unique(parts))
+
+
+WAYS: Mapping[str, Callable[[Model], Iterable[NDArray[np.bool_]]]] = {
+    "a fifth of the layer sizes, each in turn": lambda model: _in_turn(model.folds),
+    "each experiment in turn": lambda model: _in_turn(model.rows["experiment"].to_numpy()),
+    "each width (to a factor of 1.4) in turn": lambda model: _in_turn(np.round(2 * np.log2(model.widths))),
+    f"all widths below {BELOW} together": lambda model: [model.widths < BELOW],
+    f"all widths above {ABOVE} together": lambda model: [model.widths > ABOVE],
+}
+"""Which rows of a model are held out at a time."""
+
+
+def held_out(recorded: Recorded, way: str) -> pd.DataFrame:
+    """A row per hot time of SpMM that could be held out: `_KEPT`, `dtype`, `dense`, and |estimate / measured - 1|.
+
+    As in an answer, kernels whose mean error for unseen layer sizes is above one half are left out, and so are those of
+    which too little is left.
+    """
+    found = [
+        model.rows.loc[out, _KEPT].assign(dtype=dtype, dense=about(kernel).work == "dense", error=model.errors(out))
+        for dtype in ("f32", "f16")
+        for kernel, model in certain_hot(recorded.models("spmm", dtype), dtype)
+        for out in WAYS[way](model)
+        if out.any() and np.count_nonzero(~out) >= LEFT
+    ]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*_KEPT, "dtype", "dense", "error"])
+
+
+def fastest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each problem the least time of the sparse kernels and of the dense ones."""
+    least = rows.groupby(["experiment", "problem", "n", "dtype", "dense"])["median_us"].idxmin()
+    found: pd.DataFrame = rows.loc[least]
+    return found

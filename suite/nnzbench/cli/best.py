@@ -13,16 +13,15 @@ from click.core import ParameterSource
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer, measured, packing, recorded, tell
 from nnzbench.advise.answer import Answer, as_json, sentence
-from nnzbench.advise.draw import totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
-from nnzbench.cli import completion
+from nnzbench.cli import options
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
-from nnzbench.operators import archive, choices
+from nnzbench.operators import archive
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
@@ -73,21 +72,21 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
 @click.option("--pad", type=click.IntRange(0, 1000), help="Convolutions: zeros at each edge [0].")
 @click.option("--stride", type=click.IntRange(1, 1000), help="Convolutions: step between outputs [1].")
-@completion.kernel_option
+@options.kernel_option(metavar="NAME|FILE.py")
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
     "--gpu",
     metavar="NAME",
     help="Estimate for this GPU, such as h200, from its records.",
-    shell_complete=completion.gpus,
+    shell_complete=options.gpus,
 )
-@click.option("--reports", type=click.Path(file_okay=False, path_type=Path), help="With --gpu: read here alone.")
+@click.option("--reports", type=options.FOLDER, help="With --gpu: read here alone.")
 @click.option("--no-crossover", is_flag=True, help="Measure the widths asked for alone.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the crossover: FILE.png and .svg.")
 @click.option("--brief", is_flag=True, help="One line for each layer and width, such as for a log of CI.")
 @click.option("--verbose", is_flag=True, help="Every kernel, why others have no time, and what is recorded near.")
 @click.option("--json", "as_text", is_flag=True, help="The answers as JSON.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write to OUT/<gpu>/mine/ [results/].")
+@click.option("--out", type=options.FOLDER, help="Write to OUT/<gpu>/mine/ [results/].")
 @click.option(
     "--save", type=click.Path(path_type=Path), help="Pack every pruned layer by its answer, into this folder."
 )
@@ -172,7 +171,7 @@ def command(
     else:
         answers = _measure(layers, question, device_name, out, save, unpruned)
     if as_text:
-        text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in totals(answers)]}
+        text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in tell.totals(answers)]}
         click.echo(json.dumps(text, indent=2, allow_nan=False))
     elif brief:
         for answer in answers:
@@ -234,5 +233,5 @@ def _save(save: Path, packer: packing.Packer, unpruned: Sequence[Layer]) -> None
     rest = len(packer.layers) - len(packed)
     click.echo(f"{path}: {len(packed)} layers packed ({size}), {rest} stay dense", err=True)
     if packer.recalled:
-        text = f"{packer.recalled} choices were made before: delete {choices.folder()} to make them again"
+        text = f"{packer.recalled} choices were made before: delete {archive.choices_folder()} to make them again"
         click.echo(text, err=True)

@@ -21,7 +21,7 @@ from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, Job
 from nnzbench.build.pool import compile_many
-from nnzbench.cli import completion, programs
+from nnzbench.cli import options, programs
 from nnzbench.cli.chosen import choose_experiments
 from nnzbench.cli.programs import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
@@ -65,16 +65,9 @@ class _Wanted:
 
 
 @click.command()
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=completion.experiments)
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=options.experiments)
 @click.option("--arch", "arches", multiple=True, metavar="sm_XY", help="Architecture; repeat for several.")
-@click.option(
-    "--kernel",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Kernel; repeat for several. Default: all.",
-    shell_complete=completion.kernels,
-)
+@options.kernel_option("Kernel; repeat for several. Default: all.", name="names")
 @click.option("--candidates", type=click.IntRange(1), help="With EXPERIMENT: at most so many of each kernel.")
 @click.option(
     "--sample",

@@ -14,7 +14,7 @@ import click
 import pandas as pd
 
 from nnzbench import devices, paths
-from nnzbench.cli import completion
+from nnzbench.cli import options
 from nnzbench.cli.chosen import NothingMatched, nearest, seconds_of
 from nnzbench.devices import DEVICES, Device
 from nnzbench.facts import energy as facts
@@ -36,20 +36,16 @@ from nnzbench.records.record import RecordError
 
 
 @click.command()
-@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=completion.experiments)
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=options.experiments)
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--seconds", type=click.FloatRange(0.5, 600), default=5.0, show_default=True, help="Of a window.")
 @click.option("--trials", type=click.IntRange(1, 100), default=3, show_default=True, help="Two windows each, ABBA.")
 @click.option("--budget", callback=seconds_of, metavar="25m", help="Begin nothing that would end after this time.")
 @click.option("--check", is_flag=True, help="Each against itself: A/A, and twice the launches; exit 1 beyond 2 %.")
 @click.option("--device", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the records are: OUT/<gpu>/<experiment>/ [default: results/].",
-)
+@click.option("--out", type=options.FOLDER, help="Where the records are: OUT/<gpu>/<experiment>/ [default: results/].")
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+def command(ctx: click.Context, /, **asked: Any) -> None:
     """Measure joules a launch of what each EXPERIMENT recorded as fastest, sparse and dense, on the GPU that ran it.
 
     By the board's energy counter, launches back to back over rotated weights, candidates in turn; the integral of the
@@ -57,16 +53,16 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     to energy.csv beside the records. What is there is not measured again, so that a run goes on where it was ended.
     """
     began = time.monotonic()
-    chosen = [experiment(name) for name in dict.fromkeys(options["experiments"])]
+    chosen = [experiment(name) for name in dict.fromkeys(asked["experiments"])]
     for one in chosen:
         if _asked(one.name) is None:
             able = ", ".join(name for name in EXPERIMENTS if _asked(name) is not None)
             raise Unsupported(f"{one.name} says nothing of energy: choose from {able}")
-    recipe = Recipe(options["seconds"], options["trials"], options["check"])
-    device = devices.open_device(options["device"]) if options["device"] else devices.open_gpu()
+    recipe = Recipe(asked["seconds"], asked["trials"], asked["check"])
+    device = devices.open_device(asked["device"]) if asked["device"] else devices.open_gpu()
     try:
-        ends = None if options["budget"] is None else began + options["budget"]
-        run = Run(device.gpu, options["out"] or paths.results(), recipe, options["problems"], ends)
+        ends = None if asked["budget"] is None else began + asked["budget"]
+        run = Run(device.gpu, asked["out"] or paths.results(), recipe, asked["problems"], ends)
         work = [item for one in chosen for item in run.work(one)]
         with progress_bar() as progress:
             done = run.all(work, device, progress)
@@ -77,7 +73,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         raise Unsupported(f"nothing was measured: {len(done)} of {len(work)} problems were refused, as said above")
     for line in told(done):
         click.echo(line)
-    verdicts = list(checked(rows)) if options["check"] else []
+    verdicts = list(checked(rows)) if asked["check"] else []
     for _, line in verdicts:
         click.echo(line)
     if not all(fine for fine, _ in verdicts) or (rows and all(row.status == "refused" for row in rows)):

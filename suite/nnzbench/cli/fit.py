@@ -207,13 +207,12 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
     Holds out recorded times in several ways, estimates them from the rest and prints mean and median of
     |estimate / measured - 1|, and the mean over the fastest sparse and the fastest dense kernel of each problem.
     """
-    from nnzbench.advise import held_out
-    from nnzbench.advise.recorded import load
+    from nnzbench.advise.recorded import WAYS, fastest, held_out, load
 
     recorded = load(gpu, [reports or paths.reports()])
-    found = {way: held_out.errors(recorded, way) for way in held_out.WAYS}
+    found = {way: held_out(recorded, way) for way in WAYS}
     told = {
-        way: (one["error"].mean(), one["error"].median(), held_out.fastest(one)["error"].mean())
+        way: (one["error"].mean(), one["error"].median(), fastest(one)["error"].mean())
         for way, one in found.items()
         if len(one)
     }

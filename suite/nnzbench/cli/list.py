@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nnzbench.cli import completion
+from nnzbench.cli import options
 
 
 @click.group("list")
@@ -37,17 +37,20 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def _told(one: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
+
+
 @command.command("experiments")
 @as_json
 def list_experiments(as_json: bool) -> None:
     """Every experiment with its place in the paper."""
     from nnzbench.papers.catalogue import EXPERIMENTS
 
-    rows = [
-        {"name": e.name, "title": e.title, "paper": e.paper, "figure": e.figure, "kernels": list(e.kernels)}
-        for e in EXPERIMENTS.values()
-    ]
-    show(rows if as_json else [{k: v for k, v in row.items() if k != "kernels"} for row in rows], as_json)
+    rows = [_told(one, "name", "title", "paper", "figure") for one in EXPERIMENTS.values()]
+    for row in rows if as_json else ():
+        row["kernels"] = list(EXPERIMENTS[row["name"]].kernels)
+    show(rows, as_json)
 
 
 @command.command("kernels")
@@ -58,19 +61,19 @@ def list_kernels(as_json: bool) -> None:
 
     rows = [
         {
-            "name": k.name,
-            "role": about(k.name).role,
+            "name": name,
+            "role": about(name).role,
             "computes": sorted(k.ops),
             "dtypes": sorted(k.dtypes),
             "paper": k.paper,
         }
-        for k in kernels().values()
+        for name, k in kernels().items()
     ]
     show(rows, as_json)
 
 
 @command.command("problems")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=completion.experiments)
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=options.experiments)
 @click.option("--full", is_flag=True, help="All problems where the default is a sample.")
 @as_json
 def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> None:
@@ -81,17 +84,7 @@ def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> No
     from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
     rows = [
-        {
-            "experiment": problem.experiment,
-            "name": problem.name,
-            "op": problem.op,
-            "m": problem.m,
-            "k": problem.k,
-            "n": problem.n,
-            "shape": problem.shape,
-            "sparsity": problem.sparsity,
-            "source": problem.source,
-        }
+        _told(problem, "experiment", "name", "op", "m", "k", "n", "shape", "sparsity", "source")
         for name in experiments or EXPERIMENTS
         for problem in replace(experiment(name), full=full).problems()
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
-from nnzbench.cli import completion
+from nnzbench.cli import options
 from nnzbench.facts.results import each
 from nnzbench.papers import catalogue
 from nnzbench.problems.experiment import POLICIES, Policy, unknown
@@ -18,9 +18,9 @@ from nnzbench.report.text.tables import number
 
 
 @click.command()
-@click.argument("experiment", shell_complete=completion.experiments)
+@click.argument("experiment", shell_complete=options.experiments)
 @click.option(
-    "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=completion.gpus
+    "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=options.gpus
 )
 @click.option(
     "--from", "source", metavar="NAME", help="The recorded GPU to predict from [default: the one most like it]."
@@ -31,14 +31,7 @@ from nnzbench.report.text.tables import number
     help="Folder of the records [default: the published ones].",
 )
 @click.option("--policy", type=click.Choice(POLICIES), default="hot", show_default=True)
-@click.option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="NAME",
-    help="Only this kernel; repeatable.",
-    shell_complete=completion.kernels,
-)
+@options.kernel_option()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def command(
     experiment: str,
@@ -68,10 +61,8 @@ def command(
     if kernels:
         rows = rows[rows["kernel"].isin(kernels)]
     if as_json:
-        told = [
-            {**row, **{name: _known(row[name]) for name in ("predicted_us", "within")}}
-            for row in rows.to_dict("records")
-        ]
+        known = rows.astype({"predicted_us": object, "within": object})
+        told = known.where(known.notna(), None).to_dict("records")
         click.echo(json.dumps({"source": made.source.slug, "target": made.target.slug, "rows": told}, indent=2))
         return
     click.echo(f"{experiment}, {policy}: from {made.source.name} to {made.target.name}, microseconds")
@@ -82,7 +73,3 @@ def command(
     reasons = rows.loc[rows["predicted_us"].isna(), "how"].value_counts()
     why = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
     click.echo(f"{len(rows)} times, {int(reasons.sum())} of them not predicted" + (f": {why}" if why else ""))
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
-from nnzbench.cli import completion
+from nnzbench.cli import options
 from nnzbench.host import processors
 from nnzbench.problems.experiment import unknown
 from nnzbench.progress import progress_bar
@@ -18,14 +18,14 @@ from nnzbench.records.record import RecordError
 
 
 @click.command("report", short_help="Redraw every figure, table and page from recorded runs.")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=completion.experiments)
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=options.experiments)
 @click.option(
     "--reports",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     help="Folder of recorded runs, as `run --out` was given it [default: results/; with --readme reports/].",
 )
 @click.option(
-    "--gpu", metavar="SLUG", help="Only the runs of this GPU, such as nvidia-h200.", shell_complete=completion.gpus
+    "--gpu", metavar="SLUG", help="Only the runs of this GPU, such as nvidia-h200.", shell_complete=options.gpus
 )
 @click.option("--readme", is_flag=True, help="Also renew the headline of the README.md beside that folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import click
 
 from nnzbench import devices, paths
-from nnzbench.cli import completion, programs
+from nnzbench.cli import options, programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
 from nnzbench.cluster.engine import connected, local_resources
 from nnzbench.cluster.scheduler import Scheduler
@@ -138,7 +138,7 @@ class Request:
 
 
 @click.command("run")
-@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=completion.experiments)
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=options.experiments)
 @click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
 @click.option("--device", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
@@ -155,11 +155,11 @@ class Request:
 )
 @click.option(
     "--ptx",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     metavar="FOLDER",
     help="With --target-arch: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped it.",
 )
-@completion.kernel_option
+@options.kernel_option(metavar="NAME|FILE.py")
 @click.option("--policy", "policies", callback=names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--dtype", "dtypes", callback=names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
@@ -192,21 +192,21 @@ class Request:
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     help="Write to OUT/<gpu>/<experiment>/ [default: results/, which git ignores].",
 )
 @click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON, a row per experiment.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on the screen what otherwise goes to OUT/run.log alone.")
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+def command(ctx: click.Context, /, **asked: Any) -> None:
     """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
 
     Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the
     processor and are checked but not timed; with --target-arch sm_75, another architecture's plans and code on this
     GPU.
     """
-    request = Request(**options)
+    request = Request(**asked)
     request.require_sense()
     chosen = [
         replace(one, full=request.full, sample=request.sample)

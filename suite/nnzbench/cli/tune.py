@@ -9,7 +9,7 @@ from collections import Counter
 import click
 from rich.progress import Progress
 
-from nnzbench.cli import completion
+from nnzbench.cli import options
 from nnzbench.cli.chosen import nearest
 from nnzbench.devices import DEVICES, open_device
 from nnzbench.matrices.formats import MatrixError
@@ -21,7 +21,7 @@ from nnzbench.progress import terminal
 
 
 @click.command()
-@click.argument("name", metavar="EXPERIMENT", shell_complete=completion.experiments)
+@click.argument("name", metavar="EXPERIMENT", shell_complete=options.experiments)
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), help="Measure only so many of the most promising tilings.")
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to assemble one candidate.")

@@ -3,10 +3,13 @@
 A safetensors file: the weights of each packed layer as compressed-tensors' `sparse-bitmask` (`matrices.bitmask`), so
 that readers of that format read it, and in its header the text `nnzbench`, JSON with the choices. Layers that stay
 dense are named there, and have no weights. As in a saved operator (`packed`), no program is kept.
+
+And what was chosen for one layer, kept on disk (`keep`, `recall`): by all that it depends on (`Key`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -174,3 +177,42 @@ def packing_of(text: Mapping[str, Any]) -> Packing:
 def memory_bytes(layers: Iterable[Packing]) -> int:
     """Of the packed weights of all choices together, in a GPU's memory."""
     return sum(one.facts.weights_bytes for layer in layers for one in layer.widths.values() if one is not None)
+
+
+def choices_folder() -> Path:
+    """Where choices are kept."""
+    return paths.cache() / "choices"
+
+
+@dataclass(frozen=True)
+class Key:
+    """All that a choice depends on; values of weights are checked where it is used."""
+
+    pattern: str
+    m: int
+    k: int
+    dtype: DType
+    tokens: tuple[int, ...]
+    """At most so many, ascending."""
+    gpu: str
+    driver: str
+
+    def path(self) -> Path:
+        """Of the file that holds the choice."""
+        text = json.dumps([FORMAT, *asdict(self).values()])
+        return choices_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def recall(key: Key) -> Packing | None:
+    """What was kept under this key; None where nothing was, or the file is damaged."""
+    try:
+        found = packing_of(json.loads(key.path().read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    same = (found.m, found.k, found.dtype, found.pattern) == (key.m, key.k, key.dtype, key.pattern)
+    return found if same else None
+
+
+def keep(key: Key, packing: Packing) -> None:
+    """Keeps it under this key. Raises `OSError`."""
+    paths.write_text(key.path(), json.dumps(as_json(packing)))

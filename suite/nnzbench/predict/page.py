@@ -17,7 +17,8 @@ from nnzbench.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRAT
 from nnzbench.predict.model import listed
 from nnzbench.records.files import folders
 from nnzbench.report.data.published import read
-from nnzbench.report.text.tables import GAP, folded, markdown, number
+from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP, markdown, number
 
 FOLDER = "prediction"
 TITLES = {
@@ -30,37 +31,6 @@ TITLES = {
 LONG_US = 100.0
 """Of published times, from which on a launch is no more than a twentieth."""
 BANDS = (64, 256, 1024, 4096, math.inf)
-INTRO = f"""\
-`nnzbench predict EXPERIMENT --gpu NAME` and `nnzbench best LAYER --gpu NAME` predict times on GPUs without records.
-This page says how far they are off. Every GPU is held out in turn, all of its times at once: nothing of it is known but
-its data sheet and what a launch costs. Errors are |predicted / taken - 1|; *bias* is the geometric mean of that
-quotient.
-
-* **Without any time of the target** a time follows from those that other GPUs take for the same problem, each over what
-  its data sheet lets that work take: tensor cores at the rate that the board's power sustains, memory and L2, issue
-  slots and loads from L1 dealt to SMs by whole blocks. GPUs built alike weigh more.
-* **With {CALIBRATION} problems** measured on the target, what is left follows a line in the logarithms of sizes; over
-  {DRAWS} draws, judged on what each leaves out.
-* **Error bar**: what {ASKED:.0%} of the times of the *other* GPUs, each held out, are within. *Inside* is the share
-  of this GPU's times that lie within it.
-* **Aims**: {AIMS["cublas"]:.0%} for dense products, {AIM:.0%} for the rest, {AIM_CALIBRATED:.0%} with some measured.
-
-The form of the bound and its few constants were chosen with these GPUs' times in view; no constant is a GPU's own.
-
-The four GPUs' times were published with SSpMM (GitHub `xuezy-mmi/SSpMM`), the six GPUs' with SlideSparse (GitHub
-`bcacdwk/vllmbench`). Single matrices of the former are not republished here, their means are; errors matrix by matrix
-are computed from their file (`nnzbench fit predictions --matrices FILE`).
-"""
-REASONS = """\
-* **INT8 dense** does not follow its data sheet: cuBLASLt reaches a fifth of the B200's rate (whose 2:4 products reach
-  more than the dense peak), some half of an A100's and an H100's and nine tenths of an RTX 5080's. No GPU tells the
-  next one's share.
-* **2:4 on GB10** in fp16 and bf16 is no faster than dense at 1,024 tokens and more (0.94 to 1.04 times), against twice
-  as fast by its data sheet. As one of six it also misleads those predicted from it.
-* **Few tokens**: weights lie partly in L2, whose share is a guess from sizes; there the errors are largest.
-* **cuSPARSE on an RTX 4090** takes 1.6 times as long as predicted, on the A100 0.8 times, on all matrices alike: one
-  factor, which problems measured on the target remove.
-"""
 
 
 def write(reports: Path, found: pd.DataFrame) -> Path:
@@ -70,15 +40,26 @@ def write(reports: Path, found: pd.DataFrame) -> Path:
     places = {data: at for at, data in enumerate(TITLES)}
     order = found["data"].map(lambda data: places.get(data, len(places)))
     found = found.iloc[order.argsort(kind="stable")].reset_index(drop=True)
-    parts = ["# How far predictions are off", _answer(found), INTRO.rstrip(), "## By kernel", _summary(found)]
-    parts += ["## What was missed, and why", REASONS.rstrip(), folded(_by_size(), "Bias and error by tokens")]
-    title = "Why Sputnik and cuBLAS over pruned matrices were off by a factor"
-    parts += [f"## {title}", folded(_programs(reports), "What was tested, and found", 0)]
-    for data in dict.fromkeys(found["data"]):
-        parts += [f"## {TITLES.get(data, data)}", folded(_table(found[found["data"] == data]), "GPU by GPU")]
     paths.write_csv(found, folder / "errors.csv")
+    text = (
+        environment()
+        .get_template("prediction.md.j2")
+        .render(
+            answer=_answer(found),
+            calibration=CALIBRATION,
+            draws=DRAWS,
+            asked=f"{ASKED:.0%}",
+            aims=[f"{aim:.0%}" for aim in (AIMS["cublas"], AIM, AIM_CALIBRATED)],
+            summary=_summary(found),
+            by_size=_by_size(),
+            programs=_programs(reports),
+            parts=[
+                (TITLES.get(str(data), str(data)), _table(rows)) for data, rows in found.groupby("data", sort=False)
+            ],
+        )
+    )
     path = folder / "README.md"
-    paths.write_text(path, "\n\n".join(parts) + "\n")
+    paths.write_text(path, text)
     return path
 
 
@@ -142,36 +123,26 @@ def _by_size() -> str:
     return markdown(["", "arithmetic", "GPU", *heads], lines, left=3)
 
 
-def _programs(reports: Path) -> str:
+def _programs(reports: Path) -> dict[str, object] | None:
     """What tells the published programs from the recorded ones, in numbers of records and of what was published."""
     found = holdouts.programs(reports, "sputnik")
     if found is None:
-        return "No records of these matrices are at hand."
+        return None
     long = found["us"] > LONG_US
     factor, slow, fast = (number(math.exp(-found.loc[rows, "raw"].mean())) for rows in (long | ~long, long, ~long))
     printed = read("sputnik_table1_dataset", ("kernel", "precision", "peak_tflops"))
     spmm = printed[printed["kernel"] == "spmm"]
     most = dict(zip(spmm["precision"], spmm["peak_tflops"], strict=True))
-    predicted = _most_tflops(reports)
-    peaks = " and ".join(
-        f"{number(most[one])} TFLOP/s in {MATHS[one]} (this suite's kernel by the same rule, predicted for a V100: "
-        f"{number(predicted[one])})"
-        for one in predicted
-    )
-    sums16, sums32 = (_of_peak(one) for one in ("f16_sums", "f16"))
-    cublas = math.exp(holdouts.programs(reports, "cublas")["raw"].mean())  # type: ignore[index]
-    return (
-        f"**Sputnik.** The published fp16 Sputnik takes {factor} times as long as records of this suite predict, on "
-        f"all four GPUs alike. It is not the way of launching: where times are above {LONG_US:g} µs, and a launch is a "
-        f"twentieth of them, the factor is {slow}, else {fast}. It is not the GPUs either: held out in turn, the four "
-        f"agree with each other (above). Sputnik's authors print a peak over their collection on a V100, {peaks}: "
-        "nearer to what is predicted than that build, which by its numbers is the slower program. The factor between "
-        "two programs is taken from the other three GPUs and divided out below.\n\n"
-        "**cuBLAS** of that set sums in fp16 (its source asks for `CUBLAS_COMPUTE_16F`), which GeForce cards do at "
-        f"twice the rate. The test: the largest share of its peak that each GPU reaches is {sums32} with the rate of "
-        f"fp32 sums, and {sums16} with that of fp16 sums, alike on all four. Told with the latter, records are off by "
-        f"a factor of {number(cublas)} in the mean."
-    )
+    return {
+        "factor": factor,
+        "long_us": f"{LONG_US:g}",
+        "slow": slow,
+        "fast": fast,
+        "peaks": [(MATHS[one], number(most[one]), number(us)) for one, us in _most_tflops(reports).items()],
+        "sums32": _of_peak("f16"),
+        "sums16": _of_peak("f16_sums"),
+        "cublas": number(math.exp(holdouts.programs(reports, "cublas")["raw"].mean())),  # type: ignore[index]
+    }
 
 
 def _of_peak(math_class: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.advise.answer import FAR, Answer, Entry, Width, alternatives, as_json, crossover_text, paid_back, sentence
-from nnzbench.advise.draw import totals
+from nnzbench.advise.tell import totals
 from nnzbench.cli import main
 from nnzbench.facts.crossover import WIDEST, Crossover, crossing
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from fake_records import record
 
 from nnzbench import paths
-from nnzbench.advise import held_out
-from nnzbench.advise.recorded import load
+from nnzbench.advise import recorded as records
+from nnzbench.advise.recorded import WAYS, fastest, held_out, load
 from nnzbench.cli import fit as fit_rooms
 from nnzbench.cli import main
 from nnzbench.matrices import encodings
@@ -62,28 +62,28 @@ def recorded(reports):
 
 
 def test_each_part_is_estimated_without_itself(recorded):
-    for way in [way for way in held_out.WAYS if way.endswith("in turn")]:
-        rows = held_out.errors(recorded, way)
+    for way in [way for way in WAYS if way.endswith("in turn")]:
+        rows = held_out(recorded, way)
         assert len(rows) == 2 * 54
         assert rows["error"].mean() < 0.1
         assert rows["error"].max() > 1e-6
 
 
 def test_all_narrow_or_all_wide_rows_are_held_out_together(recorded, monkeypatch):
-    below, above = (way for way in held_out.WAYS if way.endswith("together"))
-    rows = held_out.errors(recorded, below)
+    below, above = (way for way in WAYS if way.endswith("together"))
+    rows = held_out(recorded, below)
     assert set(rows["n"]) == {8}
     assert len(rows) == 2 * 18
-    assert held_out.errors(recorded, above).empty  # none is that wide
-    monkeypatch.setattr(held_out, "FEWEST", 40)
-    assert held_out.errors(recorded, below).empty  # of 54 rows 36 are left: too few for an answer
+    assert held_out(recorded, above).empty  # none is that wide
+    monkeypatch.setattr(records, "LEFT", 40)
+    assert held_out(recorded, below).empty  # of 54 rows 36 are left: too few for an answer
 
 
 def test_the_fastest_of_each_kind_count_once_per_problem():
     rows = pd.DataFrame(
         {"experiment": "e", "problem": "p", "n": 8, "dtype": "f32", "dense": [False, False, True, True]}
     ).assign(median_us=[3.0, 2.0, 5.0, 4.0], error=[0.9, 0.1, 0.9, 0.3])
-    assert np.allclose(sorted(held_out.fastest(rows)["error"]), [0.1, 0.3])
+    assert np.allclose(sorted(fastest(rows)["error"]), [0.1, 0.3])
 
 
 def test_layer_sizes_stay_together(recorded):
@@ -95,7 +95,7 @@ def test_layer_sizes_stay_together(recorded):
 
 def test_errors_of_estimates_are_a_table_with_a_line_for_each_way(reports):
     lines = fit("estimates", "--reports", reports).output.splitlines()
-    assert len(lines) == 2 + len(held_out.WAYS) - 1
+    assert len(lines) == 2 + len(WAYS) - 1
     assert lines[2].startswith("| a fifth of the layer sizes, each in turn | 108 |")
 
 

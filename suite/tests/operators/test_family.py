@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import nnzbench
-from nnzbench.operators import choices
-from nnzbench.operators.archive import Choice, Packing
+from nnzbench.operators.archive import Choice, Key, Packing, keep, recall
 from nnzbench.operators.family import Family, choice
 from nnzbench.operators.packed import Facts
 
@@ -57,17 +56,17 @@ def test_a_layer_that_stays_dense_is_no_family():
 
 def test_choices_are_remembered_by_all_that_they_depend_on(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
-    key = choices.Key("abc", 8, 16, "f16", (1, 16), "gpu", "580.1")
+    key = Key("abc", 8, 16, "f16", (1, 16), "gpu", "580.1")
     facts = Facts("k", "v", "spmm", 8, 16, 16, "f16", "sm_90", "b", "c", 1e-4, 5, 2.5, "tokens")
     packing = Packing(8, 16, "f16", "abc", {1: None, 16: Choice(facts, "digest")})
-    assert choices.recall(key) is None
-    choices.keep(key, packing)
-    assert choices.recall(key) == packing
+    assert recall(key) is None
+    keep(key, packing)
+    assert recall(key) == packing
     changes = {"pattern": "abd", "dtype": "bf16", "tokens": (1,), "gpu": "other", "driver": "580.2"}
     others = [replace(key, **{name: value}) for name, value in changes.items()]
-    assert [choices.recall(one) for one in others] == [None] * len(others)
+    assert [recall(one) for one in others] == [None] * len(others)
     key.path().write_text("{")
-    assert choices.recall(key) is None
+    assert recall(key) is None
 
 
 def test_without_pytorch_the_module_says_what_to_install():

@@ -1,13 +1,19 @@
-"""What a shell completes: experiments, kernels, GPUs. Everything is loaded when a shell asks."""
+"""What options of several commands share, and what a shell completes; all that is slow is loaded when a shell asks."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from nnzbench import paths
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+"""A folder, which need not be there yet."""
 
 
 def experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -32,12 +38,8 @@ def gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
     return [slug for slug in slugs if slug.startswith(incomplete)]
 
 
-kernel_option = click.option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="NAME|FILE.py",
-    help="Only this kernel; repeatable.",
-    shell_complete=kernels,
-)
-"""The option of commands that measure chosen kernels."""
+def kernel_option(
+    help: str = "Only this kernel; repeatable.", metavar: str = "NAME", name: str = "kernels"
+) -> Callable[[Any], Any]:
+    """`--kernel`, as often as there are kernels to name; `name` is the command's parameter."""
+    return click.option("--kernel", name, multiple=True, metavar=metavar, help=help, shell_complete=kernels)

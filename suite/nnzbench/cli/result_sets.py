@@ -1,0 +1,169 @@
+"""`nnzbench compare`, `validate` and `export`: what is asked of recorded runs as they lie in their folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnzbench import paths
+from nnzbench.advise.layer import EXPERIMENT
+from nnzbench.cli import options
+from nnzbench.contribute.validate import Finding, find_sets
+from nnzbench.contribute.validate import validate as findings_of
+from nnzbench.facts.runs import Comparison, compare_files, compare_with_results
+from nnzbench.progress import progress_bar
+from nnzbench.records import files
+from nnzbench.records.files import Form
+from nnzbench.records.folder import refuse_links
+from nnzbench.records.record import RecordError
+
+SHOWN = 20
+"""Sentences per result set that `validate` prints; `--json` has all."""
+THERE = click.Path(exists=True, path_type=Path)
+
+
+@click.command("compare")
+@click.argument("before", type=THERE)
+@click.argument("after", type=THERE, required=False)
+@click.option("--all", "everything", is_flag=True, help="Show rows that are the SAME too.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output, all rows.")
+@click.pass_context
+def compare(ctx: click.Context, before: Path, after: Path | None, everything: bool, as_json: bool) -> None:
+    """Compare run AFTER with run BEFORE (records files, or folders with some below them), row by row.
+
+    Without AFTER: what results/ has of the same GPU and experiments.
+
+    A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 15 %, which is more
+    than two runs of one build have differed by, in time and in clock cycles; SAME within 4 % (hot) or 7 % (cold);
+    UNCLEAR between; FAILED where it was timed before and no longer passes. Brackets hold the bounds of the change.
+    Exit status 1 if any row is SLOWER or FAILED, 2 where the runs have no row in common.
+    """
+    result = compare_files(before, after) if after else compare_with_results(before, paths.results())
+    if not result.rows:
+        raise RecordError(
+            f"nothing to compare: none of the {result.only_before} times of {before} has its row in "
+            f"{after or paths.results()}"
+        )
+    if as_json:
+        counts = {**result.counts, "only_before": result.only_before, "only_after": result.only_after}
+        click.echo(json.dumps({"counts": counts, "rows": [_row(row) for row in result.rows]}, indent=2))
+    else:
+        for row in result.rows:
+            if everything or row.verdict != "SAME":
+                click.echo(_line(row))
+        click.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(result.counts.items())))
+        if result.only_before or result.only_after:
+            click.echo(f"in one run only: {result.only_before} before, {result.only_after} after")
+    if result.regressed:
+        ctx.exit(1)
+
+
+def _row(row: Comparison) -> dict[str, Any]:
+    names = ("experiment", "problem", "dtype", "kernel", "variant", "policy")
+    return {name: getattr(row.before, name) for name in names} | {
+        "before_us": row.before.median_us,
+        "after_us": row.after.median_us,
+        "ratio": row.ratio,
+        "ratio_low": row.low,
+        "ratio_high": row.high,
+        "verdict": row.verdict,
+        "reason": row.after.reason if row.verdict == "FAILED" else "",
+    }
+
+
+def _line(row: Comparison) -> str:
+    a, b = row.before, row.after
+    where = f"{row.verdict:8}{a.experiment} {a.problem} {a.dtype} {a.kernel} {a.variant} {a.policy}: {a.median_us:g} us"
+    if row.ratio is None or row.low is None or row.high is None:
+        return f"{where} -> {b.status}: {b.reason}"
+    change, low, high = (f"{100 * (ratio - 1):+.1f} %" for ratio in (row.ratio, row.low, row.high))
+    return f"{where} -> {b.median_us:g} us ({change}, {low} to {high})"
+
+
+@click.command("validate")
+@click.argument("folders", nargs=-1, metavar="[PATH]...", type=THERE)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output, all findings.")
+@click.pass_context
+def validate(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> None:
+    """Check each result set at or below PATH (default: results/) and say what is wrong in it.
+
+    Faults make a set unfit; notes say what its readers should know, missing problems included. What `best` wrote of
+    your own matrices is no such set. Exit status 0 without faults, 1 with any, 2 where PATH holds no result set.
+    """
+    sets = dict.fromkeys(folder for path in folders or (paths.results(),) for folder in _sets(path))
+    found = {folder: findings_of(folder) for folder in sets}
+    unfit = sum(any(one.fault for one in findings) for findings in found.values())
+    if as_json:
+        click.echo(json.dumps([_set(folder, findings) for folder, findings in found.items()], indent=2))
+    else:
+        for folder, findings in found.items():
+            _print(folder, findings)
+        click.echo(f"{len(found)} result set{'s' if len(found) != 1 else ''}, {unfit} unfit")
+    if unfit:
+        ctx.exit(1)
+
+
+def _sets(path: Path) -> list[Path]:
+    """Those at or below `path`, less a user's own matrices, which nobody else can measure again."""
+    found = [folder for folder in find_sets(path) if folder == path or folder.name != EXPERIMENT]
+    if not found:
+        raise RecordError(f"{path} is not a result set: it holds your own matrices alone")
+    return found
+
+
+def _set(folder: Path, findings: list[Finding]) -> dict[str, object]:
+    sentences = {fault: [one.sentence for one in findings if one.fault == fault] for fault in (True, False)}
+    return {"folder": str(folder), "fit": not sentences[True], "faults": sentences[True], "notes": sentences[False]}
+
+
+def _print(folder: Path, findings: list[Finding]) -> None:
+    faults = sum(one.fault for one in findings)
+    verdict = "fit" if not faults else f"unfit, {faults} fault{'s' if faults > 1 else ''}"
+    click.echo(f"{folder}: {verdict}")
+    for one in findings[:SHOWN]:
+        click.echo(f"  {'fault' if one.fault else 'note'}: {one.sentence}.")
+    if len(findings) > SHOWN:
+        click.echo(f"  ... and {len(findings) - SHOWN} more (--json shows all).")
+
+
+@click.command("export")
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=THERE)
+@click.option("--to", "form", type=click.Choice(["csv", "parquet"]), required=True, help="What to write.")
+@click.option(
+    "--out",
+    type=options.FOLDER,
+    help="Write below this folder and leave FOLDER as it is [default: in place of what is there].",
+)
+@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
+def export(folders: tuple[Path, ...], form: Form, out: Path | None, as_json: bool) -> None:
+    """Write the records of every result set at or below FOLDER as records.csv or as records.parquet.
+
+    Runs write CSV, published sets are Parquet; both hold the same columns, and every command reads either.
+    """
+    targets: dict[Path | None, Path] = {}
+    sets: list[tuple[Path, Path | None]] = []
+    for root in folders:
+        found = files.folders(root)
+        if not found:
+            raise RecordError(f"{root} holds no records")
+        for folder in found:
+            refuse_links(folder, files.records_file(folder))
+            target = out / folder.relative_to(root) if out else None
+            if target and targets.setdefault(target, folder) != folder:
+                raise RecordError(f"{targets[target]} and {folder} would both be written to {target}")
+            sets.append((folder, target))
+    with progress_bar() as progress:
+        progress.start(f"records as {form}", len(sets))
+        written = []
+        for folder, target in sets:
+            progress.step(str(folder))
+            written.append(files.export(folder, form, target))
+            progress.advance()
+    if as_json:
+        click.echo(json.dumps([{"records": str(path), "bytes": path.stat().st_size} for path in written], indent=2))
+        return
+    size = sum(path.stat().st_size for path in written)
+    click.echo(f"{len(written)} result sets as {form}, {size / 1e6:.1f} MB")
