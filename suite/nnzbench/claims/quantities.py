@@ -27,8 +27,8 @@ from nnzbench.facts.spread import spread
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels.registry import Role
 from nnzbench.problems import tables
+from nnzbench.records.beside import TUNING
 from nnzbench.records.files import has_records
-from nnzbench.records.folder import read_tuning
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.networks import attention_bytes
 
@@ -273,7 +273,7 @@ class Records:
         if asked.statistic == "exponent":
             return replace(found, value=exponent(rows))
         if asked.statistic == "seconds":
-            searches = read_tuning(data.results.folder / "tuning.csv")
+            searches = TUNING.read(data.results.folder)
             whole = {
                 one.problem: one.seconds
                 for one in searches

@@ -30,7 +30,7 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.progress import RunProgress, progress_bar
-from nnzbench.records import energy
+from nnzbench.records.beside import ENERGY, Key, Window
 from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError
 
@@ -127,20 +127,18 @@ class Run:
                     f"{one.name}: no candidates on a problem like '{pattern}'{nearest(pattern, names)}"
                 )
         wanted = [one for one in every if not self.patterns or any(_named(one, text) for text in self.patterns)]
-        have = Counter() if self.recipe.check else Counter(row.candidate for row in energy.read(folder / energy.FILE))
+        have = Counter() if self.recipe.check else Counter(row.candidate for row in ENERGY.read(folder))
         begun = [min(have[key] for key in _keys(item, results.device)) // 2 for item in wanted]
         return [replace(item, begun=at) for item, at in zip(wanted, begun, strict=True) if at < self.recipe.trials]
 
-    def all(
-        self, work: Sequence[Item], device: Device, progress: RunProgress
-    ) -> list[tuple[Item, list[energy.Window]]]:
+    def all(self, work: Sequence[Item], device: Device, progress: RunProgress) -> list[tuple[Item, list[Window]]]:
         """Every contest that still fits, each trial on disk as it ends; with what its windows say."""
         bench = open_bench(device)
         if not work:
             progress.tell("Nothing to do: all of it is in energy.csv")
             return []
         session = open_session(device, kernels(), progress.note)
-        found: list[tuple[Item, list[energy.Window]]] = []
+        found: list[tuple[Item, list[Window]]] = []
         idle = window(bench, None, min(self.recipe.seconds, 3.0)).watts
         progress.start("energy", len(work))
         for item in work:
@@ -157,10 +155,8 @@ class Run:
             progress.tell(f"{len(self.left)} of {len(work)} problems did not fit: the same command goes on with them")
         return found
 
-    def _contest(
-        self, item: Item, session: Session, bench: Bench, idle: float, progress: RunProgress
-    ) -> list[energy.Window]:
-        found: list[energy.Window] = []
+    def _contest(self, item: Item, session: Session, bench: Bench, idle: float, progress: RunProgress) -> list[Window]:
+        found: list[Window] = []
         with Results(item.folder, True, False, session.environment, progress.note) as results:
             try:
                 for rows in contest(item.entrants, session, bench, self.recipe, idle, results.environment, item.begun):
@@ -190,7 +186,7 @@ def _entrants(rows: pd.DataFrame, problems: dict[str, Problem]) -> Iterator[Entr
             yield Entrant(replace(problems[row.problem], dtype=row.dtype), row.kernel, row.variant)
 
 
-def _keys(item: Item, device: str) -> set[energy.Key]:
+def _keys(item: Item, device: str) -> set[Key]:
     return {(one.problem.name, one.problem.dtype, one.kernel, one.variant, device) for one in item.entrants}
 
 
@@ -199,7 +195,7 @@ def _named(item: Item, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
-def told(done: Sequence[tuple[Item, list[energy.Window]]]) -> Iterator[str]:
+def told(done: Sequence[tuple[Item, list[Window]]]) -> Iterator[str]:
     """What was measured, a candidate a line; then the windows that were refused."""
     for item, rows in done:
         mine = {row.candidate for row in rows}
@@ -214,7 +210,7 @@ def told(done: Sequence[tuple[Item, list[energy.Window]]]) -> Iterator[str]:
         yield from (f"{' '.join(row.candidate[:4])}: refused, {row.reason}" for row in rows if row.status == "refused")
 
 
-def checked(rows: Sequence[energy.Window]) -> Iterator[tuple[bool, str]]:
+def checked(rows: Sequence[Window]) -> Iterator[tuple[bool, str]]:
     """Of each candidate of a check, whether its windows agree, and by how much."""
     for key in dict.fromkeys(row.candidate for row in rows):
         mine = [row for row in rows if row.candidate == key]

@@ -25,8 +25,8 @@ from nnzbench.measure.sweep import Choice, Run
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import Maker
 from nnzbench.problems.problem import Problem
-from nnzbench.records.folder import Results, Scope, Tuning
-from nnzbench.records.memory import Memory
+from nnzbench.records.beside import Memory, Scope, Tuning
+from nnzbench.records.folder import Results
 from nnzbench.records.record import Key, Record
 
 SHARE = "NNZBENCH_SHARE"

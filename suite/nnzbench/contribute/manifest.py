@@ -12,12 +12,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nnzbench.records import energy, memory
+from nnzbench.records.beside import TABLES
 from nnzbench.records.files import JOURNAL, PUBLISHED
 
 NAME = "manifest.json"
 SCHEMA = "nnzbench-manifest/1"
-FILES = (JOURNAL, PUBLISHED, "tuning.csv", memory.FILE, energy.FILE)
+FILES = (JOURNAL, PUBLISHED, *TABLES)
 MOST_BYTES = 1 << 30
 _ABOVE = 4
 """Folders between a set and the top of its archive, at most: `<gpu>/<experiment>/as-sm_75/standin/`."""

@@ -23,8 +23,7 @@ from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import NETWORKS, DType
-from nnzbench.records.energy import Window
-from nnzbench.records.folder import Scope, Tuning
+from nnzbench.records.beside import Scope, Tuning, Window
 from nnzbench.records.record import Record
 from nnzbench.records.selection import listed, math_class
 from nnzbench.records.shown import LONGEST

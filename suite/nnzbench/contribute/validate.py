@@ -15,9 +15,10 @@ from nnzbench.measure.sweep import QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.problem import case_of
-from nnzbench.records import energy, memory, selection
+from nnzbench.records import selection
+from nnzbench.records.beside import ENERGY, MEMORY, TUNING, Window
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
-from nnzbench.records.folder import BELOW, checked_arch, read_tuning
+from nnzbench.records.folder import BELOW, checked_arch
 from nnzbench.records.record import Record, RecordError, read_records
 from nnzbench.records.selection import select
 
@@ -60,8 +61,8 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     if faults:
         return faults, []
     try:
-        rows, tuned = read_records(records_file(folder)), read_tuning(folder / "tuning.csv")
-        windows = energy.read(folder / energy.FILE)
+        rows, tuned = read_records(records_file(folder)), TUNING.read(folder)
+        windows = ENERGY.read(folder)
     except RecordError as error:
         return [str(error).replace(f"{folder}/", "")], []
     if not rows:
@@ -115,12 +116,12 @@ def _checked(rows: Sequence[Record], arch: str) -> Iterator[str]:
         yield f"it lies in {BELOW}{arch}/ and has rows of {selection.listed(other)}"
 
 
-def _beside(folder: Path, rows: Sequence[Record], windows: Sequence[energy.Window]) -> Iterator[str]:
+def _beside(folder: Path, rows: Sequence[Record], windows: Sequence[Window]) -> Iterator[str]:
     """Memory and energy are of candidates that computed the right thing, so each has its row."""
     right = {(row.problem, row.dtype, row.kernel, row.variant, row.device) for row in rows if row.status == "ok"}
-    measured = {energy.FILE: [one.candidate for one in windows]}
+    measured = {ENERGY.file: [one.candidate for one in windows]}
     try:
-        measured[memory.FILE] = list(memory.read(folder / memory.FILE))
+        measured[MEMORY.file] = [one.candidate for one in MEMORY.read(folder)]
     except RecordError as error:
         yield str(error).replace(f"{folder}/", "")
     for name, keys in measured.items():

@@ -8,7 +8,7 @@ subject takes less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from nnzbench.facts.data import Data
 from nnzbench.facts.results import ResultSet, read_environment
 from nnzbench.facts.selector import Selector, pick
 from nnzbench.problems.problem import stem_of
-from nnzbench.records import energy
+from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.folder import refuse_links
 
 POLICIES = ("energy", "energy-time", "watts")
@@ -30,9 +30,9 @@ MEASURED = ("stream", "hot")
 
 def windows(results: ResultSet) -> pd.DataFrame:
     """Every window of energy.csv, with the columns of its rows. Raises `RecordError` for another table or a link."""
-    path = results.folder / energy.FILE
-    refuse_links(path)
-    return pd.DataFrame([vars(one) for one in energy.read(path)], columns=list(energy.Window.__annotations__))
+    refuse_links(results.folder / ENERGY.file)
+    names = [field.name for field in fields(Window)]
+    return pd.DataFrame([vars(one) for one in ENERGY.read(results.folder)], columns=names)
 
 
 def per_launch(results: ResultSet) -> pd.DataFrame:
@@ -72,7 +72,7 @@ def per_launch(results: ResultSet) -> pd.DataFrame:
     )
 
 
-def agreement(check: Sequence[energy.Window]) -> tuple[float, float]:
+def agreement(check: Sequence[Window]) -> tuple[float, float]:
     """Of one candidate's windows as `Recipe.order` checks it (one length, twice it, twice it, the one length, ...): by
     which share joules per launch differ at most among windows of one length, and between all of either length."""
     each = [one.joules / max(1, one.launches) for one in check]

@@ -19,7 +19,8 @@ from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.measure.peaks import Peaks, peaks_of
 from nnzbench.measure.roofline import recorded_us
 from nnzbench.problems.problem import DType
-from nnzbench.records import memory, shown
+from nnzbench.records import shown
+from nnzbench.records.beside import MEMORY, TUNING
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import KEY, RecordError, frame_of, place
@@ -101,7 +102,7 @@ def load(folder: Path) -> ResultSet:
     Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
     path = records_file(folder)
-    files = [path, folder / "tuning.csv", folder / memory.FILE, *sorted(folder.glob("environment*.json"))]
+    files = [path, folder / TUNING.file, folder / MEMORY.file, *sorted(folder.glob("environment*.json"))]
     refuse_links(folder, *files)
     states = [(one.name, one.stat()) for one in files if one.is_file()]
     return _load(path, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
@@ -126,7 +127,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
     measured = derived(kept).assign(
         superseded=superseded(kept),
-        memory_bytes=_memory(kept, folder / memory.FILE),
+        memory_bytes=_memory(kept, folder),
         untuned=marks.chosen_untuned(kept, tuning),
         cut_short=marks.cut_short(kept, tuning),
         host_time=marks.may_hold(kept, environments),
@@ -157,10 +158,10 @@ def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
     return [once[at] for at in group]
 
 
-def _memory(frame: pd.DataFrame, path: Path) -> list[float]:
+def _memory(frame: pd.DataFrame, folder: Path) -> list[float]:
     """Bytes that each row's candidate took at most; NaN where not measured, where other memory moved meanwhile, or
     where the driver saw nothing taken, so that it came from elsewhere."""
-    found = memory.read(path)
+    found = {row.candidate: row.use for row in MEMORY.read(folder)}
     keys = frame[["problem", "dtype", "kernel", "variant", "device"]].itertuples(index=False, name=None)
     uses = map(found.get, keys) if found else [None] * len(frame)
     return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]

@@ -24,8 +24,8 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference
 from nnzbench.progress import RunProgress
+from nnzbench.records.beside import Memory
 from nnzbench.records.folder import Results
-from nnzbench.records.memory import Memory
 from nnzbench.records.record import SCHEMA, Record
 
 HANG_S = 300.0

@@ -22,7 +22,7 @@ from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Scope
+from nnzbench.records.beside import Scope
 
 DAMPING_S = 20.0
 """Seconds of work as predicted that the observed pace is weighed against."""

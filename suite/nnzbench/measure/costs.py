@@ -12,8 +12,8 @@ from pathlib import Path
 from nnzbench import paths
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.problems.problem import ITEM_BYTES, Problem
+from nnzbench.records.beside import TUNING, Tuning
 from nnzbench.records.files import records_file
-from nnzbench.records.folder import Tuning, read_tuning
 from nnzbench.records.record import RecordError, read_frame
 
 UNKNOWN_S = 1.0
@@ -220,7 +220,7 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
     costs, known = Costs(), kernels()
     for folder in sorted({path.parent for root in folders for path in root.glob("*/*/tuning.csv")}):
         try:
-            rows = [row for row in read_tuning(folder / "tuning.csv") if (row.device != "cpu") == timed]
+            rows = [row for row in TUNING.read(folder) if (row.device != "cpu") == timed]
         except (RecordError, OSError):
             continue
         for row in rows:

@@ -14,7 +14,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.problem import Problem
-from nnzbench.records.memory import Use
+from nnzbench.records.beside import Use
 
 OPS = frozenset({"attention", "transformer", "mobilenet"})
 """What is computed by the candidates that are measured."""

@@ -29,7 +29,8 @@ from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.reference import Reference, reference
 from nnzbench.problems.tables import as_uniform
 from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Results, Scope, Tuning
+from nnzbench.records.beside import Scope, Tuning
+from nnzbench.records.folder import Results
 from nnzbench.records.record import Record
 
 QUICK_PROBLEMS = 3

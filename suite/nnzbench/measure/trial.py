@@ -29,7 +29,7 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.parts import over_parts
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference
-from nnzbench.records.folder import Scope
+from nnzbench.records.beside import Scope
 from nnzbench.records.record import Status
 
 T = TypeVar("T")

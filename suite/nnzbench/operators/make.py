@@ -25,8 +25,8 @@ from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Results, Scope
-from nnzbench.records.memory import Memory
+from nnzbench.records.beside import Memory, Scope
+from nnzbench.records.folder import Results
 from nnzbench.records.record import Key, Record
 
 

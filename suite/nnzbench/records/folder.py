@@ -11,15 +11,14 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, cast
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from nnzbench import paths
-from nnzbench.records import energy, memory
+from nnzbench.records.beside import ENERGY, MEMORY, TABLES, TUNING, Memory, Scope, Tuning, Window
 from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
 from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_frame, read_records
 from nnzbench.records.selection import fastest, maths_of
@@ -28,39 +27,6 @@ BELOW = "as-"
 """Start of the folder below an experiment's that holds another architecture's code, checked and never timed."""
 LOCK = ".lock"
 """Held by the one run that writes into a folder. In the folder, so that it counts whatever the cache and the host."""
-
-
-Scope = Literal["first", "some", "all"]
-"""Of a kernel's candidates: those of its rule and its paper, untuned; as many as `--quick` or `--candidates` let be
-tried; or all."""
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """What it took to find a kernel's best candidate on one problem: the price of tuning."""
-
-    problem: str
-    dtype: str
-    kernel: str
-    device: str
-    policies: str
-    candidates: int
-    ok: int
-    seconds: float
-    """Of wall clock, without what was waited for other processes on the GPU."""
-    scope: Scope = "all"
-    """Files of before there were first choices have no such column."""
-    gpu_seconds: float = 0.0
-    """Of `seconds`, in which the GPU was this process's own; 0 in files of before it was counted."""
-    untuned: str = ""
-    """Variants among those tried that run untuned (the rule's, the paper's, a library's defaults), separated by spaces;
-    empty in files of before they were named."""
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Whose candidates; resuming skips a kernel whose row is there, of this scope or of all, and where few are
-        asked for again also of some."""
-        return (self.problem, self.dtype, self.kernel, self.device, self.policies)
 
 
 def checked_arch(folder: Path) -> str:
@@ -91,9 +57,8 @@ class Results:
         self.records_path = folder / JOURNAL
         self._published = folder / PUBLISHED
         self._publishes = paths.reports().resolve() in folder.resolve().parents
-        self.tuning_path = folder / "tuning.csv"
-        self.memory_path = folder / memory.FILE
-        self.energy_path = folder / energy.FILE
+        self._beside = tuple(folder / name for name in TABLES)
+        """Tables that say nothing without their records."""
         self._resume, self._overwrite, self._note = resume, overwrite, note
         self._lock = FileLock(folder / LOCK)
         self._not_again = not_again
@@ -103,11 +68,6 @@ class Results:
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
-
-    @property
-    def _beside(self) -> tuple[Path, ...]:
-        """Tables that say nothing without their records."""
-        return (self.tuning_path, self.memory_path, self.energy_path)
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -162,14 +122,14 @@ class Results:
                 self.done.add(record.key)
                 self.measured_in[record.problem, record.dtype] = record.environment
                 last = (record.problem, record.dtype, record.kernel)
-        rows = read_tuning(self.tuning_path)
+        rows = TUNING.read(self.folder)
         whole = self._whole(rows, _reason_of(cut[self.records_path]), last)
         if len(whole) < len(rows):
-            lost = f"{len(rows) - len(whole)} of {len(rows)} lines of {self.tuning_path.name}"
+            lost = f"{len(rows) - len(whole)} of {len(rows)} lines of {TUNING.file}"
             self._note(f"{self.records_path.name} lacks rows of {lost}: they are run again")
         if rows:  # with the columns that are appended
-            with paths.replacing(self.tuning_path) as partial:
-                _append_tuning(partial, *whole)
+            with paths.replacing(self.folder / TUNING.file) as partial:
+                TUNING.append(partial, whole)
         for row in whole:
             self._tuned(row)
 
@@ -261,20 +221,20 @@ class Results:
 
     def add_tuning(self, tuning: Tuning) -> None:
         """Appends one row to tuning.csv."""
-        _append_tuning(self.tuning_path, tuning)
+        TUNING.add(self.folder, tuning)
         self._tuned(tuning)
 
     def _tuned(self, tuning: Tuning) -> None:
         if self.tuned.get(tuning.key) != "all":
             self.tuned[tuning.key] = tuning.scope
 
-    def add_memory(self, row: memory.Memory) -> None:
+    def add_memory(self, row: Memory) -> None:
         """Appends one row to memory.csv."""
-        memory.add(self.memory_path, row)
+        MEMORY.add(self.folder, row)
 
-    def add_energy(self, rows: Sequence[energy.Window]) -> None:
+    def add_energy(self, rows: Iterable[Window]) -> None:
         """Appends rows to energy.csv."""
-        energy.add(self.energy_path, rows)
+        ENERGY.add(self.folder, *rows)
 
 
 def _undated(snapshot: str) -> dict[str, Any]:
@@ -311,38 +271,3 @@ def _reason_of(cut: str) -> tuple[str, ...]:
         if row.get("variant") == "" and "selected" in row:
             return (row["problem"], row["dtype"], row["kernel"])
     return ()
-
-
-def _append_tuning(path: Path, *rows: Tuning) -> None:
-    with paths.appending(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(field.name for field in fields(Tuning))
-        for row in rows:
-            writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(row))
-
-
-def read_tuning(path: Path) -> list[Tuning]:
-    """The rows of a tuning.csv, none where there is no file. Raises `RecordError` for another file."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        try:
-            return [
-                Tuning(
-                    row["problem"],
-                    row["dtype"],
-                    row["kernel"],
-                    row["device"],
-                    row["policies"],
-                    int(row["candidates"]),
-                    int(row["ok"]),
-                    float(row["seconds"]),
-                    cast(Scope, row.get("scope") or "all"),
-                    float(row.get("gpu_seconds") or 0.0),
-                    row.get("untuned") or "",
-                )
-                for row in csv.DictReader(file)
-            ]
-        except (KeyError, TypeError, ValueError, csv.Error) as error:
-            raise RecordError(f"{path}: not a tuning table ({error})") from None

@@ -9,7 +9,7 @@ import csv
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -357,11 +357,16 @@ def write_parquet(path: Path, table: Any) -> None:
 def append(path: Path, records: Iterable[Record]) -> None:
     """Appends rows and flushes them to disk, the header first in a new file; all of them or, on an error, none."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    append_rows(path, COLUMNS, map(to_row, records))
+
+
+def append_rows(path: Path, header: Iterable[str], rows: Iterable[Sequence[object]]) -> None:
+    """The same of any CSV file whose folder is there."""
     with paths.appending(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
-            writer.writerow(COLUMNS)
-        writer.writerows(map(to_row, records))
+            writer.writerow(header)
+        writer.writerows(rows)
 
 
 def mark_selected(path: Path, selected: Iterable[bool]) -> None:

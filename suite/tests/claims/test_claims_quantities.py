@@ -12,7 +12,7 @@ from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABL
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
 from nnzbench.problems.tables import load
-from nnzbench.records import memory
+from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.records.selection import select
 
 
@@ -163,10 +163,10 @@ def test_networks_are_judged_as_a_whole_at_the_papers_heuristics(tmp_path):
     assert "2.00× (1 of 1)" in frames.note
     assert (frames.measured, frames.problems, frames.verdict) == (pytest.approx(1.2), "1 of 1", REPRODUCED)
     assert held.verdict == NOT_MEASURABLE  # its memory is never counted
-    path = tmp_path / GPU / "whole_networks" / memory.FILE
+    path = tmp_path / GPU / "whole_networks"
     for one, taken in zip(whole_networks()[:4], (1, 8, 9, 96), strict=True):
         key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
-        memory.add(path, memory.Memory(*key, 7, 7 + taken, 7))
+        MEMORY.add(path, Memory(*key, 7, 7 + taken, 7))
     measured = next(one for one in judge(tmp_path, GPU) if one.id == "sputnik-attention-memory")
     assert (measured.measured, measured.verdict) == (pytest.approx(12.0), NOT_COMPARABLE)  # of unlike buffers
 
@@ -267,10 +267,10 @@ def test_memory_is_counted_until_it_is_measured(tmp_path):
     assert counted.obstacle
     half = beside(tmp_path, attention_rows(), claim, arithmetic="f16")
     assert half.value == pytest.approx(outside / 2 / sparse)
-    path = tmp_path / GPU / "sputnik_attention" / memory.FILE
+    path = tmp_path / GPU / "sputnik_attention"
     for one, taken in zip(attention_rows(), (100, 600, 300, 15), strict=True):
         key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
-        memory.add(path, memory.Memory(*key, 7, 7 + taken, 7))
+        MEMORY.add(path, Memory(*key, 7, 7 + taken, 7))
     measured = beside(tmp_path, attention_rows(), claim)
     assert (measured.value, measured.obstacle) == (pytest.approx(6.0), "")
     assert beside(tmp_path, attention_rows(), claim, arithmetic="f16").value == pytest.approx(0.15)

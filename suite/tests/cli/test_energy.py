@@ -18,7 +18,7 @@ from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry
 from nnzbench.measure.energy.window import Bench
-from nnzbench.records import energy
+from nnzbench.records.beside import ENERGY
 from nnzbench.report.pages.page import Page
 
 SPARSE, DENSE = Selector("sparse", ("fake",)), Selector("dense", ("plain",))
@@ -54,7 +54,7 @@ def measured(*options, seconds="1"):
 
 
 def windows(tmp_path):
-    return energy.read(tmp_path / "results" / "fake-gpu" / "small" / energy.FILE)
+    return ENERGY.read(tmp_path / "results" / "fake-gpu" / "small")
 
 
 def test_winner_and_baseline_of_each_problem_there_and_back(board, tmp_path):

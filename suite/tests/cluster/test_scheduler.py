@@ -20,7 +20,7 @@ from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem, parse
-from nnzbench.records.folder import Tuning
+from nnzbench.records.beside import Tuning
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -14,8 +14,7 @@ from nnzbench.cluster import scheduler, worker
 from nnzbench.cluster.work import Model
 from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.problems.problem import Problem
-from nnzbench.records import memory
-from nnzbench.records.memory import Memory, Use
+from nnzbench.records.beside import MEMORY, Memory, Use
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -45,9 +44,11 @@ def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):
     monkeypatch.setattr("nnzbench.measure.memory.OPS", {"spmm"})
     monkeypatch.setattr("nnzbench.measure.memory.measure", lambda *_: Use(1, 5, 1))
     run(tmp_path, monkeypatch, Client({"w": "h200"}), names=("one",))
-    found = memory.read(tmp_path / "h200" / "one" / memory.FILE)
-    assert {key[:4] for key in found} == {(f"p{at}", "f32", kernel, "v1") for at in range(5) for kernel in "ab"}
-    assert set(found.values()) == {Use(1, 5, 1)}
+    found = MEMORY.read(tmp_path / "h200" / "one")
+    assert {row.candidate[:4] for row in found} == {
+        (f"p{at}", "f32", kernel, "v1") for at in range(5) for kernel in "ab"
+    }
+    assert {row.use for row in found} == {Use(1, 5, 1)}
 
 
 def test_a_gpu_whose_worker_died_measuring_it_is_measured_by_the_next(tmp_path, monkeypatch):

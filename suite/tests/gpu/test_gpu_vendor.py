@@ -20,7 +20,7 @@ from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, Op, Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records.memory import STEP
+from nnzbench.records.beside import STEP
 from nnzbench.report.data.networks import attention_bytes
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]

@@ -35,7 +35,7 @@ from nnzbench.measure.sweep import Choice, opened, plan_work
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem, stem_of
-from nnzbench.records.folder import Tuning
+from nnzbench.records.beside import Tuning
 from nnzbench.records.record import RecordError, read_records
 
 SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}

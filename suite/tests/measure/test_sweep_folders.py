@@ -8,7 +8,8 @@ from small_sweeps import PEAKS, Notes, experiment, rows, sweep
 
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
-from nnzbench.records.folder import Results, Tuning, read_tuning
+from nnzbench.records.beside import TUNING, Tuning
+from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError
 
 
@@ -66,14 +67,14 @@ def test_resume_brings_back_rows_that_are_lost_each_once(tmp_path, lost, cut):
     none = FakeKernel(name="none", ops=frozenset({"sparse_softmax"}))
     kernels = (FakeKernel(variants={"a": (5.0, ""), "b": (6.0, "")}), none, ends)
     sweep(tmp_path, *kernels)
-    path, tuned = tmp_path / "out" / "records.csv", tmp_path / "out" / "tuning.csv"
+    path = tmp_path / "out" / "records.csv"
     before, lines = rows(tmp_path), path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-lost]) + (lines[-lost][:-cut] if cut else ""))
     progress = Notes()
     summary = sweep(tmp_path, *kernels, choice=Choice(resume=True), progress=progress)
     assert sum(summary.counts.rows.values()) == lost
     assert sorted(map(identity, rows(tmp_path))) == sorted(map(identity, before))
-    assert len({tuning.key for tuning in read_tuning(tuned)}) == len(read_tuning(tuned)) == 6
+    assert len({tuning.key for tuning in TUNING.read(tmp_path / "out")}) == len(TUNING.read(tmp_path / "out")) == 6
     assert any("they are run again" in note for note in progress.notes)
     for kernel in kernels:
         kernel.prepared.clear()
@@ -101,7 +102,7 @@ def test_what_is_wholly_tuned_stays_so_whatever_else_is_told_of_it(tmp_path):
 @pytest.mark.parametrize("timed", [True, False])
 def test_tuning_names_the_policies_that_it_was_under(tmp_path, timed):
     sweep(tmp_path, FakeKernel(), device=FakeDevice(timed), choice=Choice(policies=("cold",)))
-    assert {row.policies for row in read_tuning(tmp_path / "out" / "tuning.csv")} == {"cold" if timed else "check"}
+    assert {row.policies for row in TUNING.read(tmp_path / "out")} == {"cold" if timed else "check"}
 
 
 def identity(row):
@@ -127,7 +128,7 @@ def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):
     done = len(kernel.prepared)
     sweep(tmp_path, kernel, choice=Choice(resume=True))
     assert len(kernel.prepared) == done
-    assert [tuning.scope for tuning in read_tuning(tmp_path / "out" / "tuning.csv")] == 2 * ["some"] + 2 * ["all"]
+    assert [tuning.scope for tuning in TUNING.read(tmp_path / "out")] == 2 * ["some"] + 2 * ["all"]
 
 
 def test_records_that_are_there_are_not_touched_without_being_told(tmp_path):

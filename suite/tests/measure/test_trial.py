@@ -19,7 +19,7 @@ from nnzbench.measure.timing import Measurement
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records.folder import read_tuning
+from nnzbench.records.beside import TUNING
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def test_what_was_waited_for_other_processes_is_no_price_of_tuning(tmp_path, mon
     kernel, device = FakeKernel(), FakeDevice()
     session = Session(device, {"fake": kernel}, PEAKS, {}, device.timer.clock, work=Work(Phases(clock=clock), turn))
     run_experiment(experiment(kernel), session, tmp_path / "out", Choice(), Silent())
-    (row,) = read_tuning(tmp_path / "out" / "tuning.csv")
+    (row,) = TUNING.read(tmp_path / "out")
     assert clock.now > 100.0
     assert 0.0 <= row.seconds < 1.0
 
@@ -239,7 +239,7 @@ def test_a_kernel_whose_time_is_over_in_between_is_not_called_tuned(tmp_path):
         run.problem(problem, ["fake"], Silent(), over=lambda: next(over))
         assert kernel.prepared == ["a"]  # a kernel that is begun tries one
         assert run.waiting(problem, ["fake"]) == ["fake"]
-    assert read_tuning(tmp_path / "out" / "tuning.csv") == []
+    assert TUNING.read(tmp_path / "out") == []
     sweep(tmp_path, kernel, choice=Choice(resume=True))
     assert kernel.prepared == ["a", "b", "c"]
 

@@ -14,8 +14,7 @@ from nnzbench.measure.memory import measure
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Candidate, Prepared
 from nnzbench.problems.problem import Problem
-from nnzbench.records import memory
-from nnzbench.records.memory import Memory, Use
+from nnzbench.records.beside import MEMORY, STEP, Memory, Use
 from nnzbench.records.record import RecordError
 
 ATTENTION = Problem("small", "p0", "attention", 8, 8, 8, 0.0, "banded:2:0")
@@ -80,10 +79,10 @@ def test_memory_of_other_programs_that_keeps_moving_is_told():
 
 
 def test_a_step_of_the_driver_is_no_other_program_and_the_rest_is_not_the_candidates():
-    assert Use(10 * MB, 50 * MB, 10 * MB + memory.STEP).taken_bytes == 40 * MB
-    assert Use(10 * MB, 50 * MB, 10 * MB + memory.STEP).steady
-    assert not Use(10 * MB, 50 * MB, 10 * MB + memory.STEP + 1).steady
-    assert not Use(10 * MB, 50 * MB, 10 * MB - memory.STEP - 1).steady
+    assert Use(10 * MB, 50 * MB, 10 * MB + STEP).taken_bytes == 40 * MB
+    assert Use(10 * MB, 50 * MB, 10 * MB + STEP).steady
+    assert not Use(10 * MB, 50 * MB, 10 * MB + STEP + 1).steady
+    assert not Use(10 * MB, 50 * MB, 10 * MB - STEP - 1).steady
 
 
 def test_nothing_is_measured_of_other_ops_and_off_a_gpu():
@@ -107,27 +106,25 @@ def test_memory_is_freed_where_the_run_fails():
     assert device.used_bytes() == 500 * MB
 
 
-def test_rows_are_read_as_written_and_the_later_counts(tmp_path):
-    path = tmp_path / memory.FILE
-    assert memory.read(path) == {}
+def test_rows_are_read_as_written(tmp_path):
+    assert MEMORY.read(tmp_path) == []
     key = ("p", "f32", "k", "v", "cupy")
-    memory.add(path, Memory(*key, 1, 2, 3))
-    memory.add(path, Memory(*key, 10, 20, 10))
-    memory.add(path, Memory("p", "f16", "k", "v", "cupy", 4, 5, 6))
-    assert memory.read(path) == {key: Use(10, 20, 10), ("p", "f16", "k", "v", "cupy"): Use(4, 5, 6)}
-    assert Memory(*key, 1, 2, 3).key == key
-    assert Memory(*key, 1, 2, 3).use == Use(1, 2, 3)
+    written = [Memory(*key, 1, 2, 3), Memory("p", "f16", "k", "v", "cupy", 4, 5, 6)]
+    for row in written:
+        MEMORY.add(tmp_path, row)
+    assert MEMORY.read(tmp_path) == written
+    assert (written[0].candidate, written[0].use) == (key, Use(1, 2, 3))
 
 
 @pytest.mark.parametrize(
     "text", ["problem,dtype\np,f32\n", "", "x", "-1", "1.5"], ids=["columns", "blank", "word", "below", "broken"]
 )
 def test_another_table_is_refused(tmp_path, text):
-    path = tmp_path / memory.FILE
+    path = tmp_path / MEMORY.file
     header = "problem,dtype,kernel,variant,device,before_bytes,peak_bytes,after_bytes\n"
     path.write_text(text if "problem" in text else f"{header}p,f32,k,v,cupy,{text},2,3\n")
     with pytest.raises(RecordError, match=r"memory\.csv: not a table of memory"):
-        memory.read(path)
+        MEMORY.read(tmp_path)
 
 
 def small(tmp_path, kernel, **changes):
@@ -148,8 +145,8 @@ def test_a_run_writes_one_row_per_right_candidate(tmp_path, monkeypatch):
     notes = Notes()
     kernel = FakeKernel(variants={"slow": (20.0, ""), "bad": (1.0, "wrong"), "fast": (5.0, "")})
     small(tmp_path, kernel, progress=notes)
-    found = memory.read(tmp_path / "out" / memory.FILE)
-    assert [key[:4] for key in found] == [
+    found = MEMORY.read(tmp_path / "out")
+    assert [row.candidate[:4] for row in found] == [
         ("p0", "f32", "fake", "slow"),
         ("p0", "f32", "fake", "fast"),
         ("p1", "f32", "fake", "slow"),
@@ -160,9 +157,12 @@ def test_a_run_writes_one_row_per_right_candidate(tmp_path, monkeypatch):
     assert frame["p0", "fast", "hot"] == 70 * MB - 10
     assert math.isnan(frame["p1", "slow", "hot"])  # another program's memory moved meanwhile
     assert math.isnan(frame["p1", "fast", "hot"])
+    MEMORY.add(tmp_path / "out", Memory("p0", "f32", "fake", "slow", "cupy", 10, 60 * MB, 10))
+    frame = load(tmp_path / "out").frame.set_index(["problem", "variant", "policy"])["memory_bytes"]
+    assert frame["p0", "slow", "hot"] == 60 * MB - 10  # the later one counts
     monkeypatch.setattr("nnzbench.measure.memory.measure", lambda *of: None)
     small(tmp_path, kernel, choice=Choice(overwrite=True))
-    assert not (tmp_path / "out" / memory.FILE).exists()
+    assert not (tmp_path / "out" / MEMORY.file).exists()
 
 
 def test_a_device_that_is_lost_ends_the_run(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from nnzbench.cli import main
 from nnzbench.contribute.validate import validate
 from nnzbench.matrices import generate
 from nnzbench.problems import tables
-from nnzbench.records import memory
+from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.records.selection import select
 
 
@@ -271,13 +271,12 @@ def test_the_command_takes_whole_trees_and_tells_json(folder, rows, tmp_path):
 
 def test_memory_is_of_rows_that_are_ok(folder, rows):
     ok, wrong = rows[0], rows[-1]
-    path = folder / memory.FILE
-    memory.add(path, memory.Memory(ok.problem, ok.dtype, ok.kernel, ok.variant, ok.device, 1, 2, 1))
+    MEMORY.add(folder, Memory(ok.problem, ok.dtype, ok.kernel, ok.variant, ok.device, 1, 2, 1))
     assert faults(folder) == []
-    memory.add(path, memory.Memory(wrong.problem, wrong.dtype, wrong.kernel, wrong.variant, wrong.device, 1, 2, 1))
+    MEMORY.add(folder, Memory(wrong.problem, wrong.dtype, wrong.kernel, wrong.variant, wrong.device, 1, 2, 1))
     (fault,) = faults(folder)
     assert fault.startswith(f"memory.csv has memory of what has no row that is ok: `{wrong.problem} f32")
-    path.write_text("problem,dtype\n1,2\n", encoding="utf-8")
+    (folder / MEMORY.file).write_text("problem,dtype\n1,2\n", encoding="utf-8")
     (fault,) = faults(folder)
     assert fault.startswith("memory.csv: not a table of memory")
 

@@ -11,17 +11,17 @@ from fake_records import timed, write, written
 from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER, judge
 from nnzbench.contribute.validate import validate
 from nnzbench.problems.tables import load
-from nnzbench.records import energy
+from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.record import RecordError, read_records
 
 KERNELS = {("cusparse", "csr_default_col"): (60.0, 150.0), ("cublas", "f32_default_nn"): (40.0, 300.0)}
 """Microseconds and watts; at half of the power in one and a half times the time energy is 0.75 of dense."""
 
 
-def window(row, watts, place=1, **changes) -> energy.Window:
+def window(row, watts, place=1, **changes) -> Window:
     seconds = 2.0
     launches = round(seconds / (row.median_us * 1e-6))
-    found = energy.Window(
+    found = Window(
         problem=row.problem, dtype=row.dtype, kernel=row.kernel, variant=row.variant, device=row.device, trial=1,
         place=place, status="ok", reason="", launches=launches, seconds=seconds, joules=watts * seconds,
         integral_joules=1.01 * watts * seconds, tick_ms=100.0, idle_watts=70.0, temperature_c=50.0,
@@ -44,9 +44,7 @@ def folder(tmp_path):
     place.mkdir(parents=True)
     write(place, rows)
     hot = [row for row in rows if row.policy == "hot"]
-    energy.add(
-        place / energy.FILE, [window(row, KERNELS[row.kernel, row.variant][1], at) for row in hot for at in (1, 2)]
-    )
+    ENERGY.add(place, *[window(row, KERNELS[row.kernel, row.variant][1], at) for row in hot for at in (1, 2)])
     return place
 
 
@@ -77,7 +75,7 @@ def test_claims_of_energy_and_power_are_judged_by_windows_and_by_no_time(folder)
     assert power.verdict == STRONGER
     assert time.measured == pytest.approx(40 / 60)
     assert "joules" in energy_claim.rule
-    (folder / energy.FILE).unlink()
+    (folder / ENERGY.file).unlink()
     found = {one.id: one for one in judge(folder.parents[1], "nvidia-h200")}
     assert found["ese-energy"].verdict == NOT_MEASURABLE
     assert "energy of ese_lstm is not measured" in found["ese-energy"].reason
@@ -85,14 +83,14 @@ def test_claims_of_energy_and_power_are_judged_by_windows_and_by_no_time(folder)
 
 def test_refused_windows_are_counted_and_count_for_nothing(folder):
     row = next(row for row in read_records(folder / "records.csv") if row.kernel == "cusparse")
-    energy.add(folder / energy.FILE, [window(row, 9999.0, 3, status="refused", reason="they differ")])
+    ENERGY.add(folder, window(row, 9999.0, 3, status="refused", reason="they differ"))
     text = written(folder).read_text(encoding="utf-8")
     assert "2 (1 refused)" in text
     assert "9999" not in text
 
 
 def test_what_is_no_table_of_energy_is_refused_with_its_place(folder):
-    path = folder / energy.FILE
+    path = folder / ENERGY.file
     good = path.read_text(encoding="utf-8")
     row = next(iter(read_records(folder / "records.csv")))
     for changes in ({"status": "refused"}, {"joules": -1.0}, {"joules": float("nan")}, {"launches": 0}, {"trial": 0}):
@@ -109,7 +107,7 @@ def test_what_is_no_table_of_energy_is_refused_with_its_place(folder):
 
 
 def test_rows_come_back_as_they_were_written(tmp_path, folder):
-    rows = energy.read(folder / energy.FILE)
+    rows = ENERGY.read(folder)
     unknown = [dataclasses.replace(one, temperature_c=None, sm_clock_mhz=None) for one in rows]
-    energy.add(tmp_path / energy.FILE, unknown)
-    assert energy.read(tmp_path / energy.FILE) == unknown
+    ENERGY.add(tmp_path, *unknown)
+    assert ENERGY.read(tmp_path) == unknown

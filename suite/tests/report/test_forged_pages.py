@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 
 from nnzbench.facts.results import load
 from nnzbench.records import shown
-from nnzbench.records.folder import Tuning
+from nnzbench.records.beside import Tuning
 from nnzbench.records.record import Record, append
 from nnzbench.report import render
 from nnzbench.site.build import build

@@ -15,7 +15,7 @@ from draft_figures import pages_alone
 from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.facts.results import load
-from nnzbench.records import memory
+from nnzbench.records.beside import MEMORY, Memory
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 
@@ -149,7 +149,7 @@ def test_memory_that_was_not_seen_taken_or_moved_meanwhile_is_unknown(
     folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", [one])
     sizes = (4 << 30, peak << 30, after << 30)
     key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
-    memory.add(folder / memory.FILE, memory.Memory(*key, *sizes))
+    MEMORY.add(folder, Memory(*key, *sizes))
     taken = load(folder).frame["memory_bytes"].tolist()
     assert taken == pytest.approx([5 << 30 if known else math.nan], nan_ok=True)
 

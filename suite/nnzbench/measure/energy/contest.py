@@ -23,7 +23,7 @@ from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.operands import Maker, Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records.energy import Status, Window
+from nnzbench.records.beside import Status, Window
 
 WARM_S = 1.0
 """Of the first candidate's work before the first window, in which the silicon warms up."""

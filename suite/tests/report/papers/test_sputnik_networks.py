@@ -14,7 +14,7 @@ from sputnik_records import Timed, records
 from nnzbench.facts.results import load
 from nnzbench.papers.sputnik import networks, whole_networks
 from nnzbench.problems.problem import Problem
-from nnzbench.records import memory
+from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.records.record import RecordError
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
@@ -44,7 +44,7 @@ def test_attention_stands_beside_fused_attention_in_time_and_measured_memory(tmp
     for one in rows:
         if size := sizes.get(one.kernel, sizes.get(one.variant)):
             key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
-            memory.add(folder / memory.FILE, memory.Memory(*key, 5_000_000, 5_000_000 + size * 10**6, 5_000_000))
+            MEMORY.add(folder, Memory(*key, 5_000_000, 5_000_000 + size * 10**6, 5_000_000))
     results = load(folder)
     render.write(networks.sputnik_attention(), results)
     facts = facts_of(folder)
