@@ -1,1 +1,0 @@
-"""Joules of a launch, by the counter of the GPU's own board."""
