@@ -71,6 +71,11 @@ class Resources:
         busy, on_gpus = seconds / self.processes, gpu_s / self.gpus
         return busy if self.processes <= self.gpus else float((busy**EVENNESS + on_gpus**EVENNESS) ** (1 / EVENNESS))
 
+    def wall_of(self, steps: Iterable[Step]) -> float:
+        """The same for so many steps."""
+        every = list(steps)
+        return self.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every))
+
     def price_s(self, step: Step) -> float:
         """What a step takes away from others: of both, as either may turn out to be what the run waits for."""
         return step.seconds / self.processes + step.gpu_s / self.gpus
@@ -96,7 +101,7 @@ class Schedule:
         the middle.
         """
         planned = [self.steps[at] for at in self.fitting]
-        even = self.resources.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
+        even = self.resources.wall_of(planned)
         longest = max((step.seconds for step in planned), default=0.0)
         alone = self.resources.processes == 1
         return even if alone else min(max(even + longest / 2, longest), max(even, self.room_s))
@@ -140,11 +145,10 @@ class Schedule:
         if late:
             for step in late if len(late) <= NAMED else ():
                 yield f"  not {step.experiment} {step.problem.name} {step.problem.dtype}, {_minutes(step.seconds)}"
-            work = sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts)
-            whole, of = _minutes(self.resources.wall_s(*work)), len(firsts)
+            whole, of = _minutes(self.resources.wall_of(firsts)), len(firsts)
             yield f"  {len(late)} of {of} problems don't fit: to run all {of} untuned takes about {whole}"
             if cluster is not None and cluster.processes > self.resources.processes:
-                whole = _minutes(cluster.wall_s(*work))
+                whole = _minutes(cluster.wall_of(firsts))
                 yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"
 
 
@@ -157,14 +161,13 @@ def make_schedule(
     costs: Costs,
     budget_s: float,
     startup_s: float = 0.0,
-    resources: Resources | None = None,
+    resources: Resources = Resources(),
     typical: Mapping[str, Sequence[str]] | None = None,
 ) -> Schedule:
     """Orders what of the experiments' work is not recorded yet, and predicts how much of it `budget_s` is enough for.
 
     `startup_s` of it is gone already. `typical`: stems of the problems that stand for an experiment, first ones first.
     """
-    resources = resources or Resources()
     room = SPARE * budget_s - startup_s
     typical = typical or {}
     lead = [
@@ -188,15 +191,21 @@ def tuned(one: Experiment, run: Run, work: Iterable[tuple[Problem, Sequence[str]
     """A step for each problem that is not finished, with all candidates of all its kernels."""
     for problem, names in work:
         if waiting := run.waiting(problem, _libraries_first(names)):
-            fresh = run.waiting(problem, waiting, "first")
-            seconds, gpu_s = operands_s(problem), 0.0
-            for name in waiting:
-                seconds += costs.tuning(one.name, problem, name)
-                gpu_s += costs.tuning_gpu(one.name, problem, name)
-            for name in fresh:
-                seconds += costs.first(one.name, problem, name)
-                gpu_s += costs.first_gpu(one.name, problem, name)
-            yield Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)
+            yield _step(one, problem, "all", waiting, run.waiting(problem, waiting, "first"), costs)
+
+
+def _step(
+    one: Experiment, problem: Problem, scope: Scope, names: Sequence[str], fresh: Sequence[str], costs: Costs
+) -> Step:
+    """`fresh`: kernels of the step whose first choices are part of it."""
+    seconds, gpu_s = operands_s(problem), 0.0
+    for name in names if scope == "all" else ():
+        seconds += costs.tuning(one.name, problem, name)
+        gpu_s += costs.tuning_gpu(one.name, problem, name)
+    for name in fresh:
+        seconds += costs.first(one.name, problem, name)
+        gpu_s += costs.first_gpu(one.name, problem, name)
+    return Step(one.name, one.paper, problem, tuple(names), scope, seconds, gpu_s)
 
 
 def _typical(
@@ -244,19 +253,14 @@ def _breadth(
         for problem, names in spread([(problem, names) for problem, names in work if (one.name, problem) not in begun]):
             ordered = _libraries_first(names)
             if waiting := run.waiting(problem, ordered, "first"):
-                seconds = operands_s(problem) + sum(costs.first(one.name, problem, name) for name in waiting)
-                gpu_s = sum(costs.first_gpu(one.name, problem, name) for name in waiting)
-                queue.append(Step(one.name, one.paper, problem, tuple(waiting), "first", seconds, gpu_s))
+                queue.append(_step(one, problem, "first", waiting, waiting, costs))
             if waiting := run.waiting(problem, ordered):
-                seconds = operands_s(problem) + sum(costs.tuning(one.name, problem, name) for name in waiting)
+                step = _step(one, problem, "all", waiting, (), costs)
                 gain = sum(costs.gain(one.name, problem, name) for name in waiting)
-                gpu_s = sum(costs.tuning_gpu(one.name, problem, name) for name in waiting)
-                step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)
                 promising.append((gain / resources.price_s(step), step))
         promising.sort(key=lambda one: -one[0])
         tunings[one.paper, one.name] = deque(step for _, step in promising)
-    every = [step for queue in firsts.values() for step in queue]
-    if resources.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every)) > room:
+    if resources.wall_of(step for queue in firsts.values() for step in queue) > room:
         firsts = {key: dear_last(queue, resources) for key, queue in firsts.items()}
     yield from in_turns(firsts, resources)
     yield from in_turns(tunings, resources)
@@ -297,7 +301,7 @@ def dear_last(steps: deque[Step], resources: Resources) -> deque[Step]:
     """The same, those last that cost much more than most: where time is short each would stand for several others."""
     prices = [resources.price_s(step) for step in steps]
     most = DEAR * statistics.median(prices) if prices else 0.0
-    return deque(step for _, step in sorted(zip(prices, steps, strict=True), key=lambda one: one[0] > most))
+    return deque(sorted(steps, key=lambda step: resources.price_s(step) > most))
 
 
 def in_turns(queues: Mapping[tuple[str, str], deque[Step]], resources: Resources) -> Iterator[Step]:

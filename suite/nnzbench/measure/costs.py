@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from nnzbench import paths
 from nnzbench.kernels.registry import about, kernels
@@ -37,6 +39,26 @@ UNKNOWN_GAIN = 0.1
 LIBRARY_DEFAULTS = 4
 """Default algorithms of a library: two layouts in two arithmetics."""
 Name = tuple[str, ...]
+T = TypeVar("T", float, None)
+
+
+SUMS = {
+    "candidate": ("seconds", "candidates"),
+    "first": ("first_s", "firsts"),
+    "untuned": ("untuned", "firsts"),
+    "count": ("candidates", "candidates_of"),
+    "gain": ("gain", "gains"),
+    "first_gpu": ("first_gpu_s", "first_gpu_of"),
+    "tuned_gpu": ("gpu_s", "gpu_of"),
+}
+"""What is learnt, as sums: each as the columns of `datasets/costs.csv` that have it and what it is over."""
+OF_FIRSTS = ("first", "untuned", "first_gpu")
+"""What runs that tuned nothing tell, too."""
+COLUMNS = (
+    "experiment", "kernel", "firsts", "untuned", "first_s", "candidates_of", "candidates", "seconds", "gains", "gain",
+    "first_gpu_of", "first_gpu_s", "gpu_of", "gpu_s",
+)  # fmt: skip
+"""Of `datasets/costs.csv`: sums over the problems of an experiment, and how many each is over."""
 
 
 @dataclass
@@ -48,63 +70,53 @@ class _Sum:
         self.amount += amount
         self.count += count
 
-    @property
-    def mean(self) -> float:
-        return self.amount / self.count
-
-
-_Sums = defaultdict[Name, _Sum]
-
 
 @dataclass
 class Costs:
     """Means by problem and kernel where those were recorded, else by experiment and kernel, by kernel, over all."""
 
-    _candidate: _Sums = field(default_factory=lambda: defaultdict(_Sum))
-    _first: _Sums = field(default_factory=lambda: defaultdict(_Sum))
-    _count: _Sums = field(default_factory=lambda: defaultdict(_Sum))
-    _gain: _Sums = field(default_factory=lambda: defaultdict(_Sum))
-    _first_gpu: _Sums = field(default_factory=lambda: defaultdict(_Sum))
-    _tuned_gpu: _Sums = field(default_factory=lambda: defaultdict(_Sum))
-    _untuned: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    sums: dict[str, defaultdict[Name, _Sum]] = field(default_factory=lambda: {what: defaultdict(_Sum) for what in SUMS})
     _compile: dict[Name, float] = field(default_factory=dict)
 
     def add(self, experiment: str, row: Tuning) -> None:
         """Learns from one line of an experiment's `tuning.csv`."""
+        first = row.scope == "first"
         for name in _names(experiment, row.problem, row.dtype, row.kernel):
             if row.gpu_seconds and row.candidates:
-                gpu = self._first_gpu if row.scope == "first" else self._tuned_gpu
-                gpu[name].add(row.gpu_seconds, row.candidates)
-            if row.scope == "first":
-                self._first[name].add(row.seconds)
-                self._untuned[name].add(row.candidates)
+                self.sums["first_gpu" if first else "tuned_gpu"][name].add(row.gpu_seconds, row.candidates)
+            if first:
+                self.sums["first"][name].add(row.seconds)
+                self.sums["untuned"][name].add(row.candidates)
             elif row.candidates:
-                self._candidate[name].add(row.seconds, row.candidates)
+                self.sums["candidate"][name].add(row.seconds, row.candidates)
                 if row.scope == "all":
-                    self._count[name].add(row.candidates)
+                    self.sums["count"][name].add(row.candidates)
 
     def add_gain(self, experiment: str, problem: str, dtype: str, kernel: str, first_us: float, best_us: float) -> None:
         """Learns how much faster the best candidate was than the first."""
         for name in _names(experiment, problem, dtype, kernel):
-            self._gain[name].add(math.log(first_us / best_us))
+            self.sums["gain"][name].add(math.log(first_us / best_us))
 
     def add_compiling(self, experiment: str, problem: str, dtype: str, kernel: str, seconds: float) -> None:
         """Learns how long a program takes that is generated for one problem alone."""
         self._compile[experiment, problem, dtype, kernel] = seconds
 
+    def _mean(self, what: str, names: tuple[Name, ...], otherwise: T) -> float | T:
+        """Of the first of these names that there is something of."""
+        found = next((self.sums[what][name] for name in names if name in self.sums[what]), None)
+        return found.amount / found.count if found else otherwise
+
     def first(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Seconds that a kernel's first choices take."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
-        exact, candidate = self._first.get(names[0]), self._candidate.get(names[0])
-        if exact is not None:
-            return max(exact.mean, self.first_gpu(experiment, problem, kernel))
-        elsewhere = next((self._first[name] for name in names[1:-1] if name in self._first), None)
-        if candidate is None and elsewhere is not None:
-            seconds = elsewhere.mean
-        else:
-            seconds = self._firsts(names, kernel) * _mean(self._candidate, names, UNKNOWN_S)
+        gpu_s = self.first_gpu(experiment, problem, kernel)
+        if (exact := self._mean("first", names[:1], None)) is not None:
+            return max(exact, gpu_s)
+        seconds = self._mean("first", names[1:-1], None)
+        if seconds is None or names[0] in self.sums["candidate"]:
+            seconds = self._firsts(names, kernel) * self._mean("candidate", names, UNKNOWN_S)
         # many of a search compile at once, and it looks as if each took less than it does alone
-        return max(seconds, self._compiling(names, problem, kernel), self.first_gpu(experiment, problem, kernel))
+        return max(seconds, self._compiling(names, problem, kernel), gpu_s)
 
     def _compiling(self, names: tuple[Name, ...], problem: Problem, kernel: str) -> float:
         """Seconds of one program alone that is generated for the problem."""
@@ -115,77 +127,70 @@ class Costs:
     def first_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of those seconds, the ones in which the GPU is needed."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
-        return self._firsts(names, kernel) * _candidate_gpu(names, problem, self._first_gpu, self._tuned_gpu)
+        return self._firsts(names, kernel) * self._candidate_gpu(names, problem, "first_gpu", "tuned_gpu")
 
     def tuning_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of the seconds that the other candidates take, the ones in which the GPU is needed."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
-        count = _mean(self._count, names, UNKNOWN_COUNT) - self._firsts(names, kernel)
-        gpu_s = max(count, 0.0) * _candidate_gpu(names, problem, self._tuned_gpu, self._first_gpu)
+        count = self._mean("count", names, UNKNOWN_COUNT) - self._firsts(names, kernel)
+        gpu_s = max(count, 0.0) * self._candidate_gpu(names, problem, "tuned_gpu", "first_gpu")
         return min(gpu_s, self.tuning(experiment, problem, kernel))
+
+    def _candidate_gpu(self, names: tuple[Name, ...], problem: Problem, what: str, other: str) -> float:
+        """Seconds of a GPU that one candidate takes: recorded, else the mean of its kernel, else by the problem's size.
+
+        `other` is of the candidates of the other pass, which are better than nothing of the same problem.
+        """
+        by_size = GPU_S + GPU_S_PER_GB * ITEM_BYTES[problem.dtype] * elements(problem) / 1e9
+        elsewhere = self._mean(what, names[1:-1], by_size)
+        return self._mean(what, names[:1], self._mean(other, names[:1], elsewhere))
 
     def _firsts(self, names: tuple[Name, ...], kernel: str) -> float:
         """Candidates that run untuned."""
-        seen = next((self._untuned[name] for name in names[:-1] if name in self._untuned), None)
-        if seen is not None:
-            return seen.mean
         said = about(kernel)
         tried = LIBRARY_DEFAULTS if said.role == "library" else 2 if said.paper_variants else 1
-        return min(tried, _mean(self._count, names, tried))
+        return self._mean("untuned", names[:-1], min(tried, self._mean("count", names, tried)))
 
     def tuning(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Seconds that its other candidates take: none of a kernel that had no first one to run."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
-        if names[0] in self._untuned and not self._untuned[names[0]].amount:
+        if self._mean("untuned", names[:1], None) == 0.0:
             return 0.0
-        whole = _mean(self._count, names, UNKNOWN_COUNT) * _mean(self._candidate, names, UNKNOWN_S)
+        whole = self._mean("count", names, UNKNOWN_COUNT) * self._mean("candidate", names, UNKNOWN_S)
         return max(whole - self.first(experiment, problem, kernel), 0.0)
 
     def gain(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Logarithm of how much faster tuning makes it."""
-        return _mean(self._gain, _names(experiment, problem.name, problem.dtype, kernel), UNKNOWN_GAIN)
+        return self._mean("gain", _names(experiment, problem.name, problem.dtype, kernel), UNKNOWN_GAIN)
 
-
-COLUMNS = (
-    "experiment", "kernel", "firsts", "untuned", "first_s", "candidates_of", "candidates", "seconds", "gains", "gain",
-    "first_gpu_of", "first_gpu_s", "gpu_of", "gpu_s",
-)  # fmt: skip
-"""Of `datasets/costs.csv`: sums over the problems of an experiment, and how many each is over."""
+    def known(self, what: str) -> set[Name]:
+        """Experiments and kernels of which there is a mean."""
+        return {name for name in self.sums[what] if len(name) == 2}
 
 
 def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
     """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel that there still is."""
-    names = _known(costs._first) | _known(costs._candidate)
-    for name in sorted(name for name in names if name[1] in kernels()):
-        first, untuned, count, candidate = (
-            sums.get(name, _Sum()) for sums in (costs._first, costs._untuned, costs._count, costs._candidate)
-        )
-        others = (sums.get(name, _Sum()) for sums in (costs._gain, costs._first_gpu, costs._tuned_gpu))
-        pairs = (number for one in others for number in (one.count, one.amount))
-        yield (*name, first.count, untuned.amount, first.amount, count.count, count.amount, candidate.amount, *pairs)
+    for name in sorted(name for name in costs.known("first") | costs.known("candidate") if name[1] in kernels()):
+        cells: dict[str, float] = {}
+        for what, (amount, of) in SUMS.items():
+            found = costs.sums[what].get(name, _Sum())
+            cells |= {of: found.count, amount: found.amount}  # candidates: of those of whole searches
+        yield (*name, *(cells[column] for column in COLUMNS[2:]))
 
 
-def shipped(costs: Costs, path: Path) -> None:
+def _add_shipped(costs: Costs, path: Path) -> None:
     """Adds what is known of experiments and kernels that nothing was learnt of; nothing where there is no file."""
-    first_known, tuned_known = _known(costs._first), _known(costs._candidate)
-    for row in _lines(path):
+    rows: list[dict[str, str]] = []
+    with suppress(OSError, ValueError, csv.Error), path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    known = {what: costs.known("first" if what in OF_FIRSTS else "candidate") for what in SUMS}
+    for row in rows:
         here = (row["experiment"], row["kernel"])
-        number = {name: float(row.get(name) or 0.0) for name in COLUMNS[2:]}
-        for at in (here, (row["kernel"],), ()):
-            if number["firsts"] and here not in first_known:
-                costs._first[at].add(number["first_s"], number["firsts"])
-                costs._untuned[at].add(number["untuned"], number["firsts"])
-                if number["first_gpu_of"]:
-                    costs._first_gpu[at].add(number["first_gpu_s"], number["first_gpu_of"])
-            if here in tuned_known:
-                continue
-            if number["candidates"]:
-                costs._count[at].add(number["candidates"], number["candidates_of"])
-                costs._candidate[at].add(number["seconds"], number["candidates"])
-            if number["gpu_of"]:
-                costs._tuned_gpu[at].add(number["gpu_s"], number["gpu_of"])
-            if number["gains"]:
-                costs._gain[at].add(number["gain"], number["gains"])
+        for what, columns in SUMS.items():
+            amount, of = (float(row.get(column) or 0.0) for column in columns)
+            if of and here not in known[what]:
+                for at in (here, here[1:], ()):
+                    costs.sums[what][at].add(amount, of)
 
 
 def elements(problem: Problem) -> int:
@@ -194,17 +199,6 @@ def elements(problem: Problem) -> int:
         return problem.m * problem.k + problem.k * problem.n + problem.m * problem.n
     conv = problem.conv
     return conv.batch * conv.channels * conv.height * conv.width + math.prod(conv.output) + problem.m * problem.k
-
-
-def _candidate_gpu(names: tuple[Name, ...], problem: Problem, sums: _Sums, others: _Sums) -> float:
-    """Seconds of a GPU that one candidate takes: recorded, else the mean of its kernel, else by the problem's size.
-
-    `others` are the candidates of the other pass, which are better than nothing of the same problem.
-    """
-    if exact := sums.get(names[0]) or others.get(names[0]):
-        return exact.mean
-    by_size = GPU_S + GPU_S_PER_GB * ITEM_BYTES[problem.dtype] * elements(problem) / 1e9
-    return next((sums[name].mean for name in names[1:-1] if name in sums), by_size)
 
 
 def operands_s(problem: Problem) -> float:
@@ -231,7 +225,7 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
                 if compiling and kernel in known and about(kernel).weights_in_code:
                     costs.add_compiling(folder.name, problem, dtype, kernel, compiling)
     if timed:
-        shipped(costs, paths.datasets() / "costs.csv")
+        _add_shipped(costs, paths.datasets() / "costs.csv")
     return costs
 
 
@@ -250,23 +244,5 @@ def _times(folder: Path) -> dict[tuple[str, str, str], tuple[float, float, float
     }
 
 
-def _lines(path: Path) -> Iterator[dict[str, str]]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            yield from csv.DictReader(file)
-    except (OSError, ValueError, csv.Error):
-        return
-
-
-def _known(sums: Mapping[Name, _Sum]) -> set[Name]:
-    """Experiments and kernels of which there is a mean."""
-    return {name for name in sums if len(name) == 2}
-
-
 def _names(experiment: str, problem: str, dtype: str, kernel: str) -> tuple[Name, ...]:
     return (experiment, problem, dtype, kernel), (experiment, kernel), (kernel,), ()
-
-
-def _mean(sums: defaultdict[Name, _Sum], names: tuple[Name, ...], otherwise: float) -> float:
-    found = next((sums[name] for name in names if name in sums), None)
-    return found.mean if found else otherwise
