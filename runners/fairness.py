@@ -30,8 +30,7 @@ from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure import environment
-from nnzbench.measure.session import Session
+from nnzbench.measure.session import Session, snapshot
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
@@ -375,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not libraries:
             print("nothing to compare: install PyTorch or CuPy", file=sys.stderr)
             return 2
-        known = environment.snapshot(device)
+        known = snapshot(device)
         software = {name: str(version) for name, version in known["software"].items() if version is not None}
         about = {"recorded": known["recorded_at"][:10], "gpu": device.facts.name, **software, **versions}
         ratios = run(device, libraries, about, folder)["ratio"].dropna()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnzbench.cli import main as nnzbench
-from nnzbench.contribute import manifest
+from nnzbench.contribute import kit
 from nnzbench.contribute.validate import find_sets, validate
 from nnzbench.records.files import export
 from nnzbench.records.record import RecordError
@@ -35,8 +35,8 @@ def unpacked(archive: Path, aside: Path) -> list[Path]:
             packed.extractall(aside, filter="data")  # refuses links and paths that lead out
     except (OSError, tarfile.TarError) as error:
         raise RecordError(f"{archive} is no archive of make contribute ({error})") from None
-    if len(list(aside.glob(f"*/{manifest.NAME}"))) != 1:
-        raise RecordError(f"{archive} is no archive of make contribute: one folder with a {manifest.NAME} is expected")
+    if len(list(aside.glob(f"*/{kit.NAME}"))) != 1:
+        raise RecordError(f"{archive} is no archive of make contribute: one folder with a {kit.NAME} is expected")
     return find_sets(aside)
 
 
@@ -46,7 +46,7 @@ def place(found: Sequence[Path], aside: Path, reports: Path) -> list[Path]:
     for folder in found:
         target = reports / folder.relative_to(aside)
         target.mkdir(parents=True)
-        for file in manifest.files(folder):
+        for file in kit.files(folder):
             shutil.copy(file, target)
         export(target, "parquet")
         placed.append(target)

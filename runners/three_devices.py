@@ -29,7 +29,7 @@ from nnzbench.devices import open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PROBLEMS
-from nnzbench.measure.environment import snapshot
+from nnzbench.measure.session import snapshot
 from nnzbench.measure.timing import measure, warm_up
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.experiment import POLICIES

@@ -21,8 +21,7 @@ from nnzbench.facts import energy as facts
 from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.budget import spread
-from nnzbench.measure.energy.contest import Entrant, Recipe, contest, open_bench
-from nnzbench.measure.energy.window import Bench, window
+from nnzbench.measure.energy import Bench, Entrant, Recipe, contest, open_bench, window
 from nnzbench.measure.session import Session, open_session
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment, page_of
 from nnzbench.papers.typical import typical

@@ -24,9 +24,9 @@ from nnzbench.devices import DEVICES, Device, cpu_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure import phases
+from nnzbench.measure.attempts import Counts
 from nnzbench.measure.budget import carry_out, make_schedule
 from nnzbench.measure.costs import Costs, learn
-from nnzbench.measure.counts import Counts
 from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, all_problems, opened, plan_work, run_experiment
 from nnzbench.plans.architectures import architecture

@@ -23,9 +23,9 @@ from nnzbench.cluster.worker import Introduction, Job, Part, Settled, arrive, di
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure import phases
+from nnzbench.measure.attempts import REASON_LENGTH
 from nnzbench.measure.budget import Done, Resources, Schedule, Step, make_schedule
 from nnzbench.measure.costs import Costs
-from nnzbench.measure.counts import REASON_LENGTH
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, wanted_kernels
 from nnzbench.plans.plan import Unsupported

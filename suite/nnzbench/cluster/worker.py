@@ -17,9 +17,9 @@ from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.host import visible_gpus
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.counts import Counts
-from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.attempts import Counts
 from nnzbench.measure.phases import Turn, Work
+from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import Session, open_libraries, open_session
 from nnzbench.measure.sweep import Choice, Run
 from nnzbench.problems.experiment import Experiment

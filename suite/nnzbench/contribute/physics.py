@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nnzbench import paths
-from nnzbench.measure.peaks import peaks_of
+from nnzbench.measure.roofline import peaks_of
 from nnzbench.records.record import Key, Record
 
 Snapshots = Mapping[str, Mapping[str, Any]]

@@ -17,7 +17,7 @@ from nnzbench.devices import DEVICES
 from nnzbench.devices.gpu import slug
 from nnzbench.kernels.registry import known
 from nnzbench.measure.attempts import CHECK
-from nnzbench.measure.environment import SCHEMA
+from nnzbench.measure.session import SCHEMA
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.problems.check import TOLERANCE

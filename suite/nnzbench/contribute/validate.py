@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.contribute import manifest, odd, physics, possible, published, snapshots
+from nnzbench.contribute import kit, physics, possible, published, snapshots
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
@@ -57,7 +57,7 @@ def validate(folder: Path) -> list[Finding]:
 
 def _check(folder: Path) -> tuple[list[str], list[str]]:
     """Faults and notes. What is not even in the alphabet of its column ends the search: no other rule is for it."""
-    faults = list(manifest.not_plain(folder))
+    faults = list(kit.not_plain(folder))
     if faults:
         return faults, []
     try:
@@ -81,14 +81,14 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         *published.faults(folder, rows),
         *_beside(folder, rows, windows),
         *snapshots.faults(found, rows[0].gpu),
-        *manifest.faults(folder),
+        *kit.faults(folder),
         *(_checked(rows, arch) if arch else _quick(rows)),
     ]
     if arch:  # a part of the experiment is enough to check it
         return faults, []
     named = {row.environment for row in rows} | {one.environment for one in windows}
     unused = sorted({path.name for path in folder.glob("environment*.json")} - named)
-    return faults, [*_incomplete(rows), *odd.notes(folder, rows), *snapshots.notes(found, unused)]
+    return faults, [*_incomplete(rows), *published.notes(folder, rows), *snapshots.notes(found, unused)]
 
 
 def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:

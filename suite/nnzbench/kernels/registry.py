@@ -56,7 +56,7 @@ class About:
     searched: bool = False
     """Labels say `best`: its row is the fastest of several algorithms, beside which its default stands."""
     nothing_to_tune: bool = False
-    """All its candidates run untuned (`measure.first`), on every problem: its first choices are its best."""
+    """All its candidates run untuned (`measure.trial`), on every problem: its first choices are its best."""
     study: bool = False
     """Made to show what a part of another kernel is worth, or of another one's plans: no baseline of its own."""
     part: bool = False

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nnzbench.devices import DeviceLost
 from nnzbench.kernels.registry import about
 from nnzbench.measure import memory
-from nnzbench.measure.counts import Counts
 from nnzbench.measure.outside import Outside, outside
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, try_candidate
-from nnzbench.plans.plan import Candidate
+from nnzbench.plans.plan import Candidate, Resources
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -26,12 +27,15 @@ from nnzbench.problems.reference import Reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Memory
 from nnzbench.records.folder import Results
-from nnzbench.records.record import SCHEMA, Record
+from nnzbench.records.record import SCHEMA, Record, Verdict, is_fault, verdict
 
 HANG_S = 300.0
 """Longest a candidate may take in all: checking the largest convolutions and some searches take tens of seconds."""
 CHECK = "check"
 """Policy of rows from the processor, which are checked and never timed."""
+_NO_RESOURCES = dict.fromkeys(Resources.__annotations__)
+REASON_LENGTH = 200
+"""Characters of a reason that a summary tells."""
 
 
 @contextmanager
@@ -61,6 +65,64 @@ class Subject:
     def outside(self) -> Outside | None:
         """What kernels that are not ours must follow, drawn at the first of them."""
         return outside(self.problem, self.operands, self.truth) if self.operands else None
+
+
+@dataclass
+class Counts:
+    """Of the rows that a run added."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    """By status."""
+    candidates: Counter[tuple[Verdict, str]] = field(default_factory=Counter)
+    """By verdict and kernel; a candidate's rows under several policies count once."""
+    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Rows that are not `ok`, by status, kernel and the first line of the reason."""
+
+    def add(self, rows: Iterable[Record]) -> None:
+        """Counts rows; all of one candidate together."""
+        rows = list(rows)
+        self.rows.update(row.status for row in rows)
+        each = {row.key[:-1]: row for row in rows}.values()
+        self.candidates.update((verdict(row.status, row.kernel), row.kernel) for row in each)
+        bad = [(row, row.reason.strip().partition("\n")[0]) for row in rows if row.status != "ok"]
+        self.reasons.update((row.status, row.kernel, reason[:REASON_LENGTH]) for row, reason in bad)
+
+    def update(self, other: Counts) -> None:
+        """Adds what another part of the run brought."""
+        self.rows.update(other.rows)
+        self.candidates.update(other.candidates)
+        self.reasons.update(other.reasons)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something was wrong, or a kernel that is no library's crashed or did not compile."""
+        return any(is_fault(status, kernel) for status, kernel, _ in self.reasons)
+
+    def number(self, what: Verdict) -> int:
+        """Candidates of which that was said."""
+        return sum(count for (said, _), count in self.candidates.items() if said == what)
+
+    def refused(self) -> dict[str, int]:
+        """Candidates refused, by the name that readers know of the kernel; most first."""
+        found = {about(name).label: count for (said, name), count in self.candidates.items() if said == "refused"}
+        return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+    def line(self) -> str:
+        """Such as `done: 692 candidates right, 0 wrong, 3 refused by cuSPARSELt, 0 failed, 12 unsupported`."""
+        refused = self.refused()
+        by = ", ".join(name if len(refused) == 1 else f"{name} ({count})" for name, count in refused.items())
+        told = f"{self.number('refused')} refused{f' by {by}' if by else ''}"
+        wrong, failed = self.number("wrong"), self.number("failed")
+        return (
+            f"done: {self.number('right')} candidates right, {wrong} wrong, {told}, {failed} failed, "
+            f"{self.number('unsupported')} unsupported"
+        )
+
+    def explain(self, faults: bool = False) -> Iterator[str]:
+        """One line per reason that something is not right, most frequent first; with `faults` those alone."""
+        for (status, kernel, reason), count in self.reasons.most_common():
+            if not faults or is_fault(status, kernel):
+                yield f"{count} {status}: {kernel}: {reason}"
 
 
 @dataclass
@@ -164,21 +226,16 @@ class Attempts:
         timed: Measurement | None = next((m for p, m in outcome.measurements.items() if p == policy), None)
         refused = next((why for one, why in outcome.refused.items() if one == policy), "")
         work = row_work(kernel, problem, operands, variant) if operands else None
-        resources = outcome.resources
+        resources: dict[str, Any] = vars(outcome.resources) if outcome.resources else _NO_RESOURCES
         return Record(
             schema=SCHEMA,
             experiment=self.experiment,
             problem=problem.name,
             op=problem.recorded_op,
-            m=problem.m,
-            k=problem.k,
-            n=problem.n,
-            shape=problem.shape,
-            dtype=problem.dtype,
+            **{name: getattr(problem, name) for name in ("m", "k", "n", "shape", "dtype", "source")},
             sparsity=operands.sparse.sparsity if operands else problem.sparsity,
             nnz=operands.sparse.nnz if operands else 0,
             pattern=operands.pattern if operands else "",
-            source=problem.source,
             kernel=kernel,
             variant=variant,
             selected=False,
@@ -199,10 +256,7 @@ class Attempts:
             floor_us=peaks.floor_us(policy),
             prepare_ms=outcome.prepare_ms,
             compile_ms=outcome.compile_ms,
-            registers=resources.registers if resources else None,
-            shared_bytes=resources.shared_bytes if resources else None,
-            spill_bytes=resources.spill_bytes if resources else None,
-            code_bytes=resources.code_bytes if resources else None,
+            **resources,
             relative_error=outcome.error if outcome.error is None or outcome.error < float("inf") else None,
             environment=self.results.environment,
         )
@@ -225,8 +279,7 @@ class Attempts:
             return
         if use is not None:
             sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
-            name = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
-            self.results.add_memory(Memory(*name, *sizes))
+            self.results.add_memory(Memory(problem.name, problem.dtype, kernel, candidate.variant, device.name, *sizes))
 
     def _hung(self, subject: Subject, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
         """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""

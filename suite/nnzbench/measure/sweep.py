@@ -16,13 +16,11 @@ from pathlib import Path
 
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import CHECK, Attempts, Subject
-from nnzbench.measure.counts import Counts
-from nnzbench.measure.first import FirstChoices
+from nnzbench.measure.attempts import CHECK, Attempts, Counts, Subject
 from nnzbench.measure.phases import ON_GPU
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import QUICK, StoppingRule
-from nnzbench.measure.trial import Outcome, enumerate_candidates
+from nnzbench.measure.trial import FirstChoices, Outcome, enumerate_candidates
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
 from nnzbench.problems.operands import Maker, Operands, make_operands
 from nnzbench.problems.problem import DType, Op, Problem

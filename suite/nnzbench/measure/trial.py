@@ -1,9 +1,15 @@
-"""One candidate on one device: prepare, run into a poisoned output, check, time, and check again."""
+"""One candidate on one device: prepare, run into a poisoned output, check, time, and check again.
+
+Before that, which candidates a kernel has, and which of them run untuned: its rule's choice, the paper's, and of a
+library its defaults.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -17,8 +23,7 @@ from nnzbench.build.pool import compiled_ahead
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.copies import each, over_copies
 from nnzbench.devices.gpu import PAUSES_S, short_of_memory
-from nnzbench.kernels.registry import AnyKernel, candidates
-from nnzbench.measure.first import first_choices
+from nnzbench.kernels.registry import AnyKernel, about, candidates
 from nnzbench.measure.outside import Cheat, Guard, Outside
 from nnzbench.measure.phases import Phase, Phases, Work
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
@@ -36,6 +41,10 @@ T = TypeVar("T")
 
 LAUNCHES_NEEDED = 60
 """About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
+DEFAULT = re.compile(r"(^|_)(default|heuristic)(_|$)")
+"""In the name of a variant that a library or a rule chooses."""
+LOOKED_AT = 64
+"""Candidates of a kernel with its paper's variants beside ours, among which the first of each is looked for."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,48 @@ def failure(error: Exception | SystemExit) -> Outcome:
     if isinstance(error, CompileError):
         return Outcome("compile-error", text)
     return Outcome("launch-error", f"{type(error).__name__}: {text}", lost=isinstance(error, DeviceLost))
+
+
+class FirstChoices:
+    """Tells, of a kernel's candidates in their order, which run untuned.
+
+    The first candidate of each arithmetic; of a library also every default, in each layout. Kernels yield what their
+    rule would run first, and one that has variants of its paper beside ours has a first of each.
+    """
+
+    def __init__(self, kernel: str) -> None:
+        self._said = about(kernel)
+        self._library = self._said.role == "library"
+        self._choosers = 2 if self._said.paper_variants else 1
+        self._seen: set[tuple[bool, str]] = set()
+        self.looked_at = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no further candidate can be one."""
+        return not self._library and (
+            len({of_paper for of_paper, _ in self._seen}) >= self._choosers or self.looked_at >= LOOKED_AT
+        )
+
+    def takes(self, candidate: Candidate) -> bool:
+        """Whether the next candidate runs untuned."""
+        if self.complete:
+            return False
+        self.looked_at += 1
+        kind = (self._said.of_paper(candidate.variant), candidate.math)
+        new = kind not in self._seen
+        self._seen.add(kind)
+        return new or (self._library and DEFAULT.search(candidate.variant) is not None)
+
+
+def first_choices(kernel: str, found: Iterator[Candidate]) -> Iterator[Candidate]:
+    """The candidates that run untuned, and no others."""
+    choices = FirstChoices(kernel)
+    for candidate in found:
+        if choices.takes(candidate):
+            yield candidate
+        if choices.complete:
+            return
 
 
 def enumerate_candidates(
@@ -205,7 +256,8 @@ class _Trial:
         except (Exception, SystemExit) as error:
             return _unless_lost(replace(failure(error), **known), self.timer)
         finally:
-            _close(prepared)
+            with suppress(Exception):  # freeing fails on a lost device; the outcome already says so
+                prepared.close()
 
     def _checked_and_timed(self, prepared: Prepared) -> Outcome:
         work, clock = self.conditions.work, self.conditions.clock
@@ -319,10 +371,3 @@ def _unless_lost(outcome: Outcome, timer: Timer | None) -> Outcome:
     except Exception:
         return replace(outcome, lost=True)
     return outcome
-
-
-def _close(prepared: Prepared) -> None:
-    try:
-        prepared.close()
-    except Exception:  # freeing fails on a lost device; the outcome already says so
-        return

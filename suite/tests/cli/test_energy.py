@@ -17,7 +17,7 @@ from nnzbench.facts.results import load
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry
-from nnzbench.measure.energy.window import Bench
+from nnzbench.measure.energy import Bench
 from nnzbench.records.beside import ENERGY
 from nnzbench.report.pages.page import Page
 

@@ -16,7 +16,7 @@ from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.other_arch import OtherArch, checking
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.environment import snapshot
+from nnzbench.measure.session import snapshot
 from nnzbench.measure.sweep import Choice
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Launch, Plan, Unsupported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import FakeDevice, Silent
 
-from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.problems.experiment import Experiment

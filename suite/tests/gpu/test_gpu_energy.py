@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nnzbench.measure.energy.contest import open_bench
-from nnzbench.measure.energy.window import window
+from nnzbench.measure.energy import open_bench, window
 from nnzbench.plans.plan import Unsupported
 
 pytestmark = pytest.mark.gpu

@@ -9,8 +9,8 @@ from nnzbench.devices import open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.facts.runs import compare
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure import peaks
-from nnzbench.measure.peaks import measure_peaks
+from nnzbench.measure import roofline as peaks
+from nnzbench.measure.roofline import measure_peaks
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.measure.timing import measure, warm_up

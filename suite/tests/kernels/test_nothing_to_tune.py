@@ -9,7 +9,7 @@ import pytest
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.samples import PROBLEMS
 from nnzbench.kernels.vendor import support
-from nnzbench.measure.first import FirstChoices
+from nnzbench.measure.trial import FirstChoices
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands

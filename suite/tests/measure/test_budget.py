@@ -29,9 +29,9 @@ from nnzbench.measure.costs import (
     operands_s,
     table,
 )
-from nnzbench.measure.first import first_choices
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
+from nnzbench.measure.trial import first_choices
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem, stem_of

@@ -8,9 +8,8 @@ import weakref
 import pytest
 from fake_board import IDLE_W, TICK_S, Board, BoardTimer
 
-from nnzbench.measure.energy import contest
-from nnzbench.measure.energy.contest import Recipe
-from nnzbench.measure.energy.window import LEAD_S, Bench, Load, window
+from nnzbench.measure import energy
+from nnzbench.measure.energy import LEAD_S, Bench, Load, Recipe, window
 from nnzbench.plans.plan import Unsupported
 
 LAUNCHES = 400
@@ -128,7 +127,7 @@ def test_what_a_graph_works_on_lives_as_long_as_its_load():
     bench.timer.capture = capture
     runs = [Run(), Run()]
     copies = [weakref.ref(one) for one in runs]
-    load = contest._load(bench.timer, runs, True)
+    load = energy._load(bench.timer, runs, True)
     del runs
     gc.collect()
     assert all(one() is not None for one in copies)

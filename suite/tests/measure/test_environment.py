@@ -10,9 +10,9 @@ import subprocess
 import pytest
 from fake_gpu import open_fake
 
-from nnzbench.measure import environment
-from nnzbench.measure.environment import overrides, settings, snapshot
-from nnzbench.measure.peaks import Peaks
+from nnzbench.measure import session as environment
+from nnzbench.measure.roofline import Peaks
+from nnzbench.measure.session import overrides, settings, snapshot
 
 SECTIONS = {
     "schema": str,

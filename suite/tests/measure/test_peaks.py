@@ -9,8 +9,8 @@ from fake_gpu import FACTS, FakeCublas, open_fake
 
 from nnzbench.devices import open_device
 from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.measure import peaks
-from nnzbench.measure.peaks import CHUNK_BYTES, FMA_PER_ROUND, THREADS, Peaks, measure_peaks
+from nnzbench.measure import roofline as peaks
+from nnzbench.measure.roofline import CHUNK_BYTES, FMA_PER_ROUND, THREADS, Peaks, measure_peaks
 from nnzbench.plans.plan import Unsupported
 
 

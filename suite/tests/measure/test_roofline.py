@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.peaks import Peaks
-from nnzbench.measure.roofline import Work, dense_work, recorded_us, roofline_us, row_work, useful_work, winograd_saving
+from nnzbench.measure.roofline import (
+    Peaks,
+    Work,
+    dense_work,
+    recorded_us,
+    roofline_us,
+    row_work,
+    useful_work,
+    winograd_saving,
+)
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 
