@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.addressing import convolved
+from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError

@@ -8,7 +8,7 @@ from contextlib import suppress
 from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import compile_many
 from nnzbench.devices import Device
-from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns
+from nnzbench.kernels.codegen.program import Addressing, ImagePixels, MatrixColumns
 from nnzbench.kernels.codegen.schedule import Tiling, Tuned, remember, search_name
 from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
 from nnzbench.measure.phases import Phases

@@ -7,8 +7,8 @@ import pytest
 from ptx_interpreter import Kernel
 
 from nnzbench.devices import open_device
-from nnzbench.kernels.codegen.addressing import ImagePixels, MatrixColumns
 from nnzbench.kernels.codegen.model import Planner
+from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns
 from nnzbench.kernels.codegen.schedule import Tiling
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from nnzbench.kernels.codegen.addressing import Addressing
+from nnzbench.kernels.codegen.program import Addressing
 from nnzbench.kernels.codegen.schedule import Ints, Tiling, assign_rows, share_columns, tile_costs, tile_count
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnzbench.kernels.codegen.addressing import divmod_ptx
-from nnzbench.kernels.codegen.program import ENTRY, Program
+from nnzbench.kernels.codegen.program import ENTRY, Program, divmod_ptx
 from nnzbench.kernels.codegen.schedule import Body
 from nnzbench.plans.architectures import Architecture, architecture
 

@@ -1,21 +1,153 @@
-"""A generated convolution bound to its weights: what both emitters walk, and the launch they share."""
+"""A generated convolution: where a block has its outputs and its part of the input, and what both emitters walk.
+
+A block computes whole rows of a few images where it can, one output position per lane. The input it needs is staged a
+few channels at a time: rows of `pitch` elements with room for the padding, which stays zero, so that a filter tap is
+one constant offset for every lane.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.schedule import Body, Schedule, Tiling, assign_rows, make_schedule
-from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
 from nnzbench.problems.problem import ConvShape
+
+Columns = TypeVar("Columns", int, NDArray[np.integer[Any]])
+_BANKS = 32
+
+
+@dataclass(frozen=True)
+class ConvTiling:
+    """Shape of the work of a block: output positions, output channels per lane, and staging."""
+
+    rows_per_lane: int
+    """Output channels that a lane sums at once; all of a block's warps run the code of the same channels."""
+    images: int
+    height: int
+    width: int
+    """A tile is `images` x `height` x `width` output positions."""
+    chunk: int
+    """Input channels staged at a time."""
+    stages: int = 3
+    """Chunks in shared memory: one in use, the others on their way."""
+    blocks: int = 1
+    """Blocks that one SM shall have room for."""
+    depth: int = 6
+    """Loads issued ahead of their use."""
+    grouped: bool = False
+    """Whether neighbouring blocks have the same channels, so that an SM keeps their code; else the same tile."""
+    launches: int = 1
+    """Launches that share out the groups of channels, at most: each has a program of its own, assembled beside the
+    others, as the assembler's time grows with the length of one program."""
+
+    @property
+    def outputs(self) -> int:
+        """Output positions of a tile."""
+        return self.images * self.height * self.width
+
+    @property
+    def threads(self) -> int:
+        """Threads per block: whole warps."""
+        return -(-self.outputs // 32) * 32
+
+    @property
+    def allotted_threads(self) -> int:
+        """Threads whose registers a block takes: hardware hands them out four warps at a time."""
+        return -(-self.threads // 128) * 128
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread may use."""
+        return min(255, 65536 // (self.blocks * self.allotted_threads) // 8 * 8)
+
+    @property
+    def name(self) -> str:
+        """Variant name, such as `staged_r43_1x28x28_c6_b1`."""
+        place = f"{self.images}x{self.height}x{self.width}"
+        stages = "" if self.stages == 3 else f"_s{self.stages}"
+        order = "_grouped" if self.grouped else ""
+        launches = "" if self.launches == 1 else f"_l{self.launches}"
+        return f"staged_r{self.rows_per_lane}_{place}_c{self.chunk}_b{self.blocks}{stages}{order}{launches}"
+
+    @property
+    def ahead(self) -> int:
+        """Chunks on their way while one is worked on."""
+        return self.stages - 1
+
+
+class ConvTile:
+    """The staged input of one tiling, of elements of 2 or 4 bytes. Columns, pitches and offsets count elements."""
+
+    def __init__(self, shape: ConvShape, tiling: ConvTiling, element: Literal[2, 4]) -> None:
+        s, t = shape, tiling
+        self.shape, self.tiling, self.element = shape, tiling, element
+        self.across, self.down = -(-s.out_width // t.width), -(-s.out_height // t.height)
+        """Tiles side by side in an output row, and one below the other in an output plane."""
+        self.tiles = self.across * self.down * -(-s.batch // t.images)
+        """Of the whole output."""
+        self.chunks = -(-s.channels // t.chunk)
+        """Of input channels."""
+        self.plane = s.height * s.width
+        """Elements of one channel of the image."""
+        self.rows = (t.height - 1) * s.stride + s.r
+        """Input rows under a tile, those of the padding included."""
+        piece = 16 // element
+        while s.width % piece or (self.across > 1 and t.width * s.stride % piece):
+            piece //= 2
+        self.piece = piece
+        """Elements of one copy: the widest up to 16 bytes that keeps rows of the image aligned."""
+        self.left = -(-s.pad_w // piece) * piece
+        """Staged columns before the tile's first input column that is no padding."""
+        self.skew = self.left - s.pad_w
+        """Staged column of the first lane's first tap."""
+        self.columns = -(-((t.width - 1) * s.stride + s.s + self.skew) // piece) * piece
+        """Staged columns a row needs."""
+        several = t.height * t.images > 1
+        spread = s.stride == 1 and element == 4 and several and t.width % piece == 0
+        self.pitch = self.columns + (t.width - self.columns) % _BANKS * spread
+        """Columns from row to row: equal to the tile's width modulo the banks, so that a warp that runs over the end
+        of a row still reads 32 different banks; as few as possible where that would cost the alignment."""
+        size = self.rows * self.pitch
+        self.image_pitch = size + (t.height * t.width - size) % _BANKS * (spread and t.images > 1)
+        """Elements from image to image of a channel, chosen like `pitch`."""
+        self.channel_pitch = t.images * self.image_pitch
+        """Elements from channel to channel."""
+        self.stage_bytes = -(-t.chunk * self.channel_pitch * element // 16) * 16
+        """Of one chunk, a multiple of 16."""
+        self.shared_bytes = t.stages * self.stage_bytes
+        """Dynamic shared memory of a block."""
+        self.first_column = self.left if self.across == 1 else 0
+        """Staged column where copying starts: the padding of a whole row is never copied."""
+        end = min(self.columns, self.left + s.width) if self.across == 1 else self.columns
+        self.pieces_per_row = max(1, (end - self.first_column) // piece)
+        """Copies per staged row."""
+        self.pieces = t.images * self.rows * self.pieces_per_row
+        """Copies per channel."""
+        self.pieces_per_thread = -(-self.pieces // t.threads)
+        """Copies of one channel that a thread makes; more than one only where the threads do not suffice."""
+        most = max(1, t.threads // self.pieces)
+        self.channels_at_once = max(k for k in range(1, t.chunk + 1) if t.chunk % k == 0 and k <= most)
+        """Channels whose copies the block's threads share out, one copy each; a divisor of the chunk."""
+        strided = s.stride if element == 4 else max(1, s.stride // 2)
+        self.wavefronts = 2 if element == 4 and not spread and several else strided
+        """Passes a warp's load from shared memory takes."""
+
+    def offset(self, column: Columns) -> tuple[Columns, Columns]:
+        """Chunk and byte offset within its stage of column (channel, r, s), or of many, of the weights."""
+        channel, tap = divmod(column, self.shape.r * self.shape.s)
+        r, s = divmod(tap, self.shape.s)
+        chunk, within = divmod(channel, self.tiling.chunk)
+        return chunk, (within * self.channel_pitch + r * self.pitch + s) * self.element
+
 
 ENTRY = "direct_conv"
 MAX_INSTRUCTIONS = 400_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnzbench.kernels.codegen.addressing import divide, divmod_ptx
+from nnzbench.kernels.codegen.program import divide, divmod_ptx
 from nnzbench.kernels.direct_conv.program import ENTRY, ConvProgram, Run
 from nnzbench.plans.architectures import Architecture, architecture
 

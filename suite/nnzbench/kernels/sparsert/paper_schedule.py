@@ -1,7 +1,7 @@
 """SparseRT's own tiling, balancing and parameters, as its paper describes them (sections 3.3, 3.4 and 3.7).
 
 A block owns some rows and `N / N_blocks` columns, one column per thread (the paper's inner loop of length 1); `Gy`
-thread groups share its nonzeros in k-major order. `paper_emit` writes the code of section 3.5.
+thread groups share its nonzeros in k-major order. `paper` writes the code of section 3.5.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.addressing import Im2col, divmod_ptx
+from nnzbench.kernels.codegen.program import Im2col, divmod_ptx
 from nnzbench.kernels.codegen.schedule import Body
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes

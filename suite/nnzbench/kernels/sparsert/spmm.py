@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from nnzbench.kernels.codegen import cpp, ptx
-from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns, convolved
 from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.program import Program
+from nnzbench.kernels.codegen.program import Addressing, ImagePixels, MatrixColumns, Program, convolved
 from nnzbench.kernels.codegen.schedule import Tiling, make_schedule, recall, search_name
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.sparsert import PAPER

@@ -11,9 +11,8 @@ from on_cpu import conv_layer as layer
 
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.direct_conv import convolution as direct_conv
-from nnzbench.kernels.direct_conv.model import ConvModel
-from nnzbench.kernels.direct_conv.program import make_program
-from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
+from nnzbench.kernels.direct_conv.convolution import ConvModel
+from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling, make_program
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.problem import ConvShape

@@ -4,8 +4,8 @@ from ptx_interpreter import Kernel, PtxError
 from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, random_matrix, spmm_plan, truth
 
 from nnzbench.build.pool import assemble_ptx
-from nnzbench.kernels.codegen.addressing import ImagePixels, MatrixColumns, divide
 from nnzbench.kernels.codegen.model import MAX_NONZEROS, Planner
+from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns, divide
 from nnzbench.kernels.codegen.ptx import immediate
 from nnzbench.kernels.codegen.schedule import Tiling, assign_rows, make_schedule, share_columns, tile_costs
 from nnzbench.kernels.sparsert import spmm as sparsert

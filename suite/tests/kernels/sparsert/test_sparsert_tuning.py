@@ -110,16 +110,16 @@ def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample
 
 
 def sorted_names(operands):
-    from nnzbench.kernels.codegen.addressing import MatrixColumns
     from nnzbench.kernels.codegen.model import Planner
+    from nnzbench.kernels.codegen.program import MatrixColumns
 
     planner = Planner(operands.sparse, MatrixColumns(100), "sm_90")
     return [t.name for t in sorted(planner.grid(), key=planner.cycles)]
 
 
 def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns():
-    from nnzbench.kernels.codegen.addressing import MatrixColumns
     from nnzbench.kernels.codegen.model import Planner
+    from nnzbench.kernels.codegen.program import MatrixColumns
 
     matrix = random_matrix(64, 256, 0.09)
     papers = Tiling(16, column_tiles=2, depth=32)
