@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, check, folder, lookup
-from nnzbench.build.workers import Staff, processors
+from nnzbench.build.workers import Worker, keep, processors, take
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
 
@@ -27,7 +29,9 @@ class CompilePool:
         self.workers = workers or max(1, processors() - 1)
         self._executor = ThreadPoolExecutor(self.workers)
         self._begun: dict[str, Future[CompileError | None]] = {}
-        self._staff = Staff()
+        self._at_work: list[Worker] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
 
     def add(self, job: Job, timeout_s: float) -> Future[CompileError | None] | None:
         """Begins a program, in the order of the calls; None where the cache holds its result, good or bad.
@@ -53,11 +57,21 @@ class CompilePool:
         return self._executor.submit(self._compile, program, timeout_s)
 
     def _compile(self, program: Program, timeout_s: float | None) -> CompileError | None:
-        worker = self._staff.take(timeout_s)
+        with self._lock:
+            if self._stopped.is_set():
+                raise CancelledError
+            worker = take(timeout_s)
+            self._at_work.append(worker)
         try:
             return worker.compile(program)
         finally:
-            self._staff.give_back(worker)
+            with self._lock:
+                self._at_work.remove(worker)
+                stopped = self._stopped.is_set()
+            if stopped:
+                worker.close()
+            else:
+                keep(worker)
 
     def wait(self, begun: Sequence[Future[CompileError | None]], seconds: float) -> None:
         """Waits until one of them is done, `seconds` at most."""
@@ -65,7 +79,10 @@ class CompilePool:
 
     def close(self) -> None:
         """Begins nothing more and kills the processes at work."""
-        self._staff.stop()
+        with self._lock:
+            self._stopped.set()
+            for worker in self._at_work:
+                worker.stop()
         self._executor.shutdown(cancel_futures=True)
 
     def __enter__(self) -> CompilePool:
@@ -179,7 +196,7 @@ def compiled_ahead(
                 at = programs[index][0]
                 item = held[at]
                 if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
-                    held[at] = replace(item, prepare=_Raises(result), ready=None)
+                    held[at] = replace(item, prepare=partial(_raise, result), ready=None)
         except Unsupported:  # no compiler: preparing says so, candidate by candidate
             pass
         yield from held
@@ -233,7 +250,7 @@ class Pending(Generic[T]):
         for one in begun:
             failure = one.result()
             if isinstance(failure, CompileTimeout) and isinstance(item, Candidate):
-                item = replace(item, prepare=_Raises(failure), ready=None)
+                item = replace(item, prepare=partial(_raise, failure), ready=None)
         return item
 
 
@@ -242,9 +259,5 @@ def _timeout_s(jobs: Sequence[Job]) -> float:
     return max(TIMEOUT_S, TIMEOUT_S_PER_MB * longest / 1e6)
 
 
-class _Raises:
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __call__(self) -> Prepared:
-        raise self._error
+def _raise(error: Exception) -> Prepared:
+    raise error

@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import CancelledError
 from dataclasses import asdict
 from pathlib import Path
 
@@ -145,7 +144,7 @@ def _whose() -> tuple[object, ...]:
     return os.getpid(), sys.executable, dict(os.environ)
 
 
-def _take(timeout_s: float | None) -> Worker:
+def take(timeout_s: float | None) -> Worker:
     """A worker that is idle, else a new one."""
     with _idle_lock:
         while _idle:
@@ -157,7 +156,8 @@ def _take(timeout_s: float | None) -> Worker:
     return Worker(timeout_s)
 
 
-def _keep(worker: Worker) -> None:
+def keep(worker: Worker) -> None:
+    """For the next program, or ends its process."""
     with _idle_lock:
         if worker.fit and len(_idle) < processors():
             _idle.append(worker)
@@ -170,43 +170,6 @@ def _end_idle() -> None:
     with _idle_lock:
         while _idle:
             _idle.pop().close()
-
-
-class Staff:
-    """Workers that are not idle: each goes back to the idle ones, or all that are at work are killed."""
-
-    def __init__(self) -> None:
-        self._workers: list[Worker] = []
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    def take(self, timeout_s: float | None) -> Worker:
-        """Raises `CancelledError` once all have been stopped."""
-        with self._lock:
-            if self.stopped:
-                raise CancelledError
-            worker = _take(timeout_s)
-            self._workers.append(worker)
-        return worker
-
-    def give_back(self, worker: Worker) -> None:
-        with self._lock:
-            self._workers.remove(worker)
-            stopped = self.stopped
-        if stopped:
-            worker.close()
-        else:
-            _keep(worker)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped.set()
-            for worker in self._workers:
-                worker.stop()
 
 
 def _serve() -> None:

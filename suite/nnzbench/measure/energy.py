@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from nnzbench.devices import Device, DeviceLost, Timer
-from nnzbench.devices.copies import each, over_copies
+from nnzbench.devices.contract import each, over_copies
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Clock, repeat
 from nnzbench.measure.trial import check_copies, failure, fresh_result, planned_candidates

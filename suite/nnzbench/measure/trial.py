@@ -21,7 +21,7 @@ from nnzbench import paths
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.build.pool import compiled_ahead
 from nnzbench.devices import Device, DeviceLost, Timer
-from nnzbench.devices.copies import each, over_copies
+from nnzbench.devices.contract import each, over_copies
 from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.registry import AnyKernel, about, candidates
 from nnzbench.measure.outside import Cheat, Guard, Outside

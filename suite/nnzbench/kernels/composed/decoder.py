@@ -19,7 +19,7 @@ import numpy as np
 
 from nnzbench.build.pool import compiled_ahead
 from nnzbench.devices import Device
-from nnzbench.devices.copies import each, over_copies, weight_names
+from nnzbench.devices.contract import each, over_copies, weight_names
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import About, candidates, kernels, register
 from nnzbench.kernels.vendor.cublas import UNPRUNED
