@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, each, size_of
@@ -24,6 +25,11 @@ ROW = (
     "q1_us", "q3_us", "floor_us", "gflops", "memory_bytes", "sm_clock_mhz", "run", "tuned",
 )  # fmt: skip
 """What is kept of the row that stands for a side."""
+UNASKED = {
+    "schema", "experiment", "pattern", "gpu", "reason", "samples", "prepare_ms", "compile_ms", "registers",
+    "shared_bytes", "spill_bytes", "code_bytes", "untuned", "host_time",
+}  # fmt: skip
+"""Columns of records that no comparison asks for."""
 
 
 class Data:
@@ -38,30 +44,37 @@ class Data:
         self.results = results
         self.frame = results.frame
         self.problems = described(results.experiment, results.frame, attributes)
-        self.policies: list[str] = [name for name in policies if (self._timed()["policy"] == name).any()]
+        timed = self.frame.loc[self.frame["median_us"].notna(), ~self.frame.columns.isin(UNASKED)]
+        # rows are picked hundreds of times, and texts taken several times faster as Python objects than as Arrow
+        self._timed = timed.astype({name: object for name in timed if timed[name].dtype == "str"})
+        self.policies: list[str] = [name for name in policies if (timed["policy"] == name).any()]
         self._runs = _runs(results)
         self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
-        self._problems_of: dict[tuple[Group, bool], pd.DataFrame] = {}
+        self._cases_of: dict[tuple[Group, bool], NDArray[np.object_]] = {}
         self._fastest: dict[tuple[object, ...], dict[str, pd.DataFrame]] = {}
 
     def times(self, selector: Selector, like: Selector | None = None) -> pd.DataFrame:
         """One row per policy and problem with a time: problem, policy, stem, kernel, variant, median_us, q1_us, q3_us,
-        limit_us, limit_share, gflops, flops, bytes, memory_bytes, floor_us, source, run (a text), tuned.
+        limit_us, limit_share, gflops, flops, bytes, memory_bytes, floor_us, source, run (a text), tuned, at (in
+        `problems`).
 
         `like`: only rows whose variant is that selector's fastest on the problem.
         """
         key = (selector, like)
         if key not in self._times:
-            rows = rows_of(self.frame, selector)
+            rows = rows_of(self._timed, selector)
             if like is not None:
                 on = ["problem", "policy", "dtype"]
-                wanted = pick(self.frame, like, on)[[*on, "variant"]]
+                wanted = pick(self._timed, like, on)[[*on, "variant"]]
                 rows = rows.reset_index().merge(wanted, on=[*on, "variant"]).set_index("index")
             picked = fastest_of(rows)
             stems = picked["problem"].map(stem_of)
             cut = rows[rows["cut_short"] != ""] if not selector.untunable else rows.iloc[:0]
             short = set(zip(cut["policy"], cut["problem"].map(stem_of), strict=True))
+            at = pd.Index(self.problems["problem"]).get_indexer(picked["problem"])
             self._times[key] = picked.assign(
+                at=at,
+                **{name: self.problems[name].to_numpy()[at] for name in ("label", "count")},
                 stem=stems,
                 run=picked["environment"].map(self._runs),
                 tuned=[pair not in short for pair in zip(picked["policy"], stems, strict=True)],
@@ -85,16 +98,26 @@ class Data:
         group = replace(group, statistic="geometric mean", counted=False, ideal=False, words="")
         key = (group, selector, like, tuple(by), baseline)
         if key not in self._fastest:
-            if (group, baseline) not in self._problems_of:
-                self._problems_of[group, baseline] = group.problems(self.problems, baseline)
-            kept = list(dict.fromkeys(["problem", "case", "label", "count", *by]))
-            own = [name for name in ROW if name == "problem" or name not in kept]
-            rows = self.times(selector, like)[own].merge(self._problems_of[group, baseline][kept], on="problem")
+            rows = self.times(selector, like)
+            case = self._cases(group, baseline)[rows["at"]]
+            there = pd.notna(case)
+            rows, case = rows.loc[there, [*ROW, "label", "count", "at"]], case[there]
+            told = {name: self.problems[name].to_numpy()[rows["at"]] for name in by}
+            rows = rows.assign(case=case, **told)
             keys = list(dict.fromkeys(["policy", "case", *by]))
-            rows["tuned"] = rows.groupby(keys, dropna=False)["tuned"].transform("all")
-            rows = rows.sort_values("median_us", kind="stable").drop_duplicates(keys).sort_index()
-            self._fastest[key] = {str(policy): one.set_index("case") for policy, one in rows.groupby("policy")}
+            if rows.duplicated(keys).any():
+                rows["tuned"] = rows.groupby(keys, dropna=False)["tuned"].transform("all")
+                rows = rows.sort_values("median_us", kind="stable").drop_duplicates(keys).sort_index()
+            rows = rows.set_index("case")
+            self._fastest[key] = {name: rows[rows["policy"] == name] for name in sorted(set(rows["policy"]))}
         return self._fastest[key]
+
+    def _cases(self, group: Group, baseline: bool) -> NDArray[np.object_]:
+        """The case of each of `problems`, NaN for those that are not the group's."""
+        if (group, baseline) not in self._cases_of:
+            found = group.problems(self.problems, baseline)["case"]
+            self._cases_of[group, baseline] = found.reindex(self.problems.index).to_numpy(object)
+        return self._cases_of[group, baseline]
 
     def cells(self, selectors: Sequence[Selector]) -> pd.DataFrame:
         """The times of all these, `subject` naming whose each is, with the problem's attributes; in table order."""
@@ -103,9 +126,6 @@ class Data:
         told = rows.columns.intersection(self.problems.columns).drop("problem")
         rows = rows.drop(columns=told).merge(self.problems, on="problem", how="inner")
         return rows.sort_values(["place", "order"], kind="stable", ignore_index=True)
-
-    def _timed(self) -> pd.DataFrame:
-        return self.frame[self.frame["median_us"].notna()]
 
 
 @functools.cache

@@ -169,6 +169,8 @@ def fastest_of(rows: pd.DataFrame, by: Sequence[str] = ("problem", "policy")) ->
     Of equal times the one that stands for its kernel comes first, then by name of kernel and variant.
     """
     fastest = rows[rows["median_us"] == rows.groupby(list(by), sort=False)["median_us"].transform("min")]
+    if not fastest.duplicated(list(by)).any():
+        return fastest
     ordered = fastest.sort_values(["selected", "kernel", "variant"], ascending=[False, True, True], kind="stable")
     return ordered.drop_duplicates(list(by)).sort_index()
 

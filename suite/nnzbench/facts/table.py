@@ -165,16 +165,21 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
         if group.baseline_like in ("", group.like) and set(below.index) != set(above.index):
             return pd.DataFrame()
         below, above = _summed(group, below), _summed(group, above)
-    other = above[["median_us", "run", "tuned", "sm_clock_mhz"]].add_prefix("over_")
-    pairs = below.join(other, how="inner")
+    place = above.index.get_indexer(below.index)
+    below, above = below[place >= 0], above.iloc[place[place >= 0]]
     if group.ideal:
-        pairs = pairs.dropna(subset=["floor_us"])
-        pairs = pairs.assign(over_median_us=ideal_us(pairs["over_median_us"], pairs["sparsity"], pairs["floor_us"]))
-    return pairs.assign(
-        ratio=pairs["over_median_us"] / pairs["median_us"],
-        tuned=pairs["tuned"].astype(bool) & pairs["over_tuned"].astype(bool),
-        one_run=(pairs["run"] == pairs["over_run"]) & pairs["run"].ne(""),
-        apart=_apart(pairs["sm_clock_mhz"], pairs["over_sm_clock_mhz"]),
+        known = below["floor_us"].notna().to_numpy()
+        below, above = below[known], above[known]
+    us, over_us = below["median_us"].to_numpy(float), above["median_us"].to_numpy(float)
+    if group.ideal:
+        over_us = ideal_us(over_us, below["sparsity"].to_numpy(float), below["floor_us"].to_numpy(float))
+    runs = below["run"].to_numpy(object)
+    return below.assign(
+        over_median_us=over_us,
+        ratio=over_us / us,
+        tuned=below["tuned"].to_numpy(bool) & above["tuned"].to_numpy(bool),
+        one_run=(runs == above["run"].to_numpy(object)) & (runs != ""),
+        apart=_apart(below["sm_clock_mhz"].to_numpy(float), above["sm_clock_mhz"].to_numpy(float)),
     )
 
 
@@ -185,23 +190,27 @@ def _apart(clocks: Any, others: Any) -> Any:
 
 def _summed(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
     """All of a side as one case, each problem as often as its table says where the group counts."""
-    return _one(rows.assign(median_us=rows["median_us"] * (rows["count"] if group.counted else 1)), "all")
+    us = rows["median_us"] * (rows["count"] if group.counted else 1)
+    return _added(rows.assign(median_us=us).reset_index(drop=True).assign(case="all"))
 
 
 def _whole(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
     """Sums over the parts by how their labels begin, where all have a time."""
-    named = [group.part(str(label)) for label in rows["label"]]
-    rows = rows.assign(of=[one[0] if one else "" for one in named], part=[one[1] if one else "" for one in named])
-    rows = rows[rows["part"] != ""].sort_values("median_us", kind="stable").drop_duplicates(["of", "part"])
-    parts = [_one(some, str(of)) for of, some in rows.groupby("of") if set(some["part"]) == set(group.parts)]
-    return pd.concat(parts) if parts else rows.iloc[:0]
+    named = [group.part(str(label)) or ("", "") for label in rows["label"]]
+    rows = rows.reset_index(drop=True).assign(case=[case for case, _ in named], part=[part for _, part in named])
+    rows = rows[rows["part"] != ""].sort_values("median_us", kind="stable").drop_duplicates(["case", "part"])
+    return _added(rows[rows.groupby("case")["part"].transform("size") == len(group.parts)])
 
 
-def _one(rows: pd.DataFrame, case: str) -> pd.DataFrame:
-    """The rows as one of that name: the sum of their times."""
-    runs = set(rows["run"])
-    whole = rows.iloc[:1].assign(median_us=math.fsum(rows["median_us"]), tuned=bool(rows["tuned"].all()), count=1)
-    return whole.assign(run=runs.pop() if len(runs) == 1 else "").set_axis([case])
+def _added(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each `case` as one of that name: the sum of their times."""
+    if rows.empty:
+        return rows
+    cases = rows.groupby("case")
+    one_run = cases["run"].nunique(dropna=False) == 1
+    us, tuned = cases["median_us"].agg(math.fsum), cases["tuned"].all()
+    whole = rows.drop_duplicates("case").set_index("case").sort_index()
+    return whole.assign(median_us=us, tuned=tuned, count=1, run=whole["run"].where(one_run, ""))
 
 
 def _rows(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str, Any]]:
