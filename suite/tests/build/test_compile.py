@@ -144,18 +144,18 @@ def test_concurrent_writers_and_readers_never_see_half_an_entry(cache):
     wrong: list[str] = []
 
     def work():
-        for count in (32, 64, 96, 128):
+        for count in (32, 64):
             made = compile_cuda(REVERSE, {"COUNT": count}, "sm_80")
             if made.resources["reverse"].shared_bytes != 4 * count or made.path.read_bytes()[:4] != b"\x7fELF":
                 wrong.append(str(made))
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
+    threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(list(cache.glob("*.json"))) == 4
+    assert len(list(cache.glob("*.json"))) == 2
     assert not list(cache.glob(".partial-*"))
 
 

@@ -149,12 +149,12 @@ def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_envi
         return popen(*arguments, **options)
 
     monkeypatch.setattr(workers.subprocess, "Popen", counted)
-    for at in range(4):
+    for at in range(2):
         assemble_ptx(PTX.replace("store", f"kept{at}"), "sm_80", timeout_s=600)
         early = compile_many(ptx_jobs([PTX.replace("store", f"early{at}{i}") for i in range(2)], "sm_80"), workers=2)
         next(early)
         del early  # stopped while it is at work, and not kept
-    assert 2 <= len(started) <= 8  # of twelve programs
+    assert 2 <= len(started) <= 5  # of six programs
     monkeypatch.setenv("NNZBENCH_OTHER", "1")
     before = len(started)
     assemble_ptx(PTX.replace("store", "elsewhere"), "sm_80", timeout_s=600)
@@ -196,7 +196,7 @@ def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_d
     def text(number):
         return f".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry e{number}() {{ ret; }}\n"
 
-    for number in range(3):
+    for number in range(2):
         jobs = [Job("ptx", text(10 * number + at), "sm_75") for at in range(3)]
         some = compile_many(jobs, workers=2)
         next(some)

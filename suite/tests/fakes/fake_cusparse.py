@@ -13,42 +13,18 @@ from scipy import sparse
 
 
 class FakeCusparse(Handles):
-    class SpMMAlg(IntEnum):
-        DEFAULT = 0
-        COO_ALG1 = 1
-        COO_ALG2 = 2
-        COO_ALG3 = 3
-        CSR_ALG1 = 4
-        COO_ALG4 = 5
-        CSR_ALG2 = 6
-        CSR_ALG3 = 12
-        BLOCKED_ELL_ALG1 = 13
-        BSR_ALG1 = 14
-
-    class SpMVAlg(IntEnum):
-        DEFAULT = 0
-        COO_ALG1 = 1
-        CSR_ALG1 = 2
-        CSR_ALG2 = 3
-        COO_ALG2 = 4
-        SELL_ALG1 = 5
-
-    class SDDMMAlg(IntEnum):
-        DEFAULT = 0
-
-    class Order(IntEnum):
-        COL = 1
-        ROW = 2
-
-    class IndexType(IntEnum):
-        INDEX_32I = 2
-
-    class IndexBase(IntEnum):
-        ZERO = 0
-
-    class Operation(IntEnum):
-        NON_TRANSPOSE = 0
-        TRANSPOSE = 1
+    SpMMAlg = IntEnum("SpMMAlg", {
+        "DEFAULT": 0, "COO_ALG1": 1, "COO_ALG2": 2, "COO_ALG3": 3, "COO_ALG4": 5, "CSR_ALG1": 4, "CSR_ALG2": 6,
+        "CSR_ALG3": 12, "BLOCKED_ELL_ALG1": 13, "BSR_ALG1": 14,
+    })  # fmt: skip
+    SpMVAlg = IntEnum("SpMVAlg", {
+        "DEFAULT": 0, "COO_ALG1": 1, "COO_ALG2": 4, "CSR_ALG1": 2, "CSR_ALG2": 3, "SELL_ALG1": 5,
+    })  # fmt: skip
+    SDDMMAlg = IntEnum("SDDMMAlg", {"DEFAULT": 0})
+    Order = IntEnum("Order", {"COL": 1, "ROW": 2})
+    IndexType = IntEnum("IndexType", {"INDEX_32I": 2})
+    IndexBase = IntEnum("IndexBase", {"ZERO": 0})
+    Operation = IntEnum("Operation", {"NON_TRANSPOSE": 0, "TRANSPOSE": 1})
 
     class cuSPARSEError(Exception):  # noqa: N801 - the library's own name
         pass
@@ -138,24 +114,30 @@ class FakeCusparse(Handles):
         values = load_values(self.backend, pointer, kind, rows * columns)
         return values.reshape(columns, rows).T if order == 1 else values.reshape(rows, columns)
 
-    def _call(self, step, algorithm, alpha, beta, workspace=None):
+    def _call(self, step, arguments, workspace=None):
+        alpha, beta, algorithm = arguments[-7], arguments[-4], arguments[-1]
         self.calls.append((step, algorithm))
         assert (host_floats(alpha, 1)[0], host_floats(beta, 1)[0]) == (1, 0)
         assert workspace is None or len(self.backend.memory[workspace]) == 4096
+
+    def sp_mm_buffer_size(self, *arguments):
+        self._call("size", arguments)
+        return 4096
+
+    def sp_mm_preprocess(self, *arguments):
+        self._call("preprocess", arguments[:-1], arguments[-1])
+
+    sp_mv_buffer_size, sp_mv_preprocess, sddmm_preprocess = sp_mm_buffer_size, sp_mm_preprocess, sp_mm_preprocess
+
+    def sddmm_buffer_size(self, *arguments):
+        ctypes.c_size_t.from_address(arguments[-1]).value = self.sp_mm_buffer_size(*arguments[:-1])
 
     def _refuse(self, algorithm):
         if algorithm == self.refused:
             raise self.cuSPARSEError("CUSPARSE_STATUS_NOT_SUPPORTED (10): operation not supported")
 
-    def sp_mm_buffer_size(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm):
-        self._call("size", algorithm, alpha, beta)
-        return 4096
-
-    def sp_mm_preprocess(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
-        self._call("preprocess", algorithm, alpha, beta, workspace)
-
     def sp_mm(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
-        self._call("run", algorithm, alpha, beta, workspace)
+        self._call("run", (alpha, a, b, beta, c, compute, algorithm), workspace)
         self._refuse(algorithm)
         assert compute == 0
         name = self.SpMMAlg(algorithm).name
@@ -165,15 +147,8 @@ class FakeCusparse(Handles):
         assert result.shape == (rows, columns)
         store_values(self.backend, pointer, kind, result.T if order == 1 else result)
 
-    def sp_mv_buffer_size(self, handle, op_a, alpha, a, x, beta, y, compute, algorithm):
-        self._call("size", algorithm, alpha, beta)
-        return 4096
-
-    def sp_mv_preprocess(self, handle, op_a, alpha, a, x, beta, y, compute, algorithm, workspace):
-        self._call("preprocess", algorithm, alpha, beta, workspace)
-
     def sp_mv(self, handle, op_a, alpha, a, x, beta, y, compute, algorithm, workspace):
-        self._call("run", algorithm, alpha, beta, workspace)
+        self._call("run", (alpha, a, x, beta, y, compute, algorithm), workspace)
         name = self.SpMVAlg(algorithm).name
         assert name == "DEFAULT" or name.startswith(self.live[a].kind)
         size, pointer, kind = self.live[x]
@@ -182,15 +157,8 @@ class FakeCusparse(Handles):
         assert result.shape == (size,)
         store_values(self.backend, pointer, kind, result)
 
-    def sddmm_buffer_size(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, size):
-        self._call("size", algorithm, alpha, beta)
-        ctypes.c_size_t.from_address(size).value = 4096
-
-    def sddmm_preprocess(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
-        self._call("preprocess", algorithm, alpha, beta, workspace)
-
     def sddmm(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
-        self._call("run", algorithm, alpha, beta, workspace)
+        self._call("run", (alpha, a, b, beta, c, compute, algorithm), workspace)
         right = self._dense(b)
         product = self._dense(a) @ (right.T if op_b == 1 else right)
         target = self.live[c]

@@ -12,15 +12,9 @@ COMPRESSED, BUFFER, WORKSPACE = 64, 32, 1024
 
 
 class FakeCusparseLt(Handles):
-    class ComputeType(IntEnum):
-        COMPUTE_32F = 2
-        COMPUTE_32I = 0
-
-    class MatmulAlg(IntEnum):
-        DEFAULT = 0
-
-    class Sparsity(IntEnum):
-        SPARSITY_50_PERCENT = 0
+    ComputeType = IntEnum("ComputeType", {"COMPUTE_32F": 2, "COMPUTE_32I": 0})
+    MatmulAlg = IntEnum("MatmulAlg", {"DEFAULT": 0})
+    Sparsity = IntEnum("Sparsity", {"SPARSITY_50_PERCENT": 0})
 
     class cuSPARSELtError(Exception):  # noqa: N801 - the library's own name
         pass

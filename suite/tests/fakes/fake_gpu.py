@@ -36,7 +36,8 @@ class FakeMemory:
     def __init__(self, backend, size):
         self.backend, self.pointer = backend, backend.next_pointer
         backend.next_pointer += (size // 256 + 2) * 256
-        backend.memory[self.pointer] = bytearray(b"\xcd" * size)
+        # a workspace or the L2 flush is zeros, which take no memory and time before they are touched
+        backend.memory[self.pointer] = bytearray(size) if size > 1 << 20 else bytearray(b"\xcd" * size)
         self.size = 0 if size <= backend.leftover_bytes else size  # what the driver sees of it
         backend.leftover_bytes -= size - self.size
         backend.held_bytes += self.size
@@ -251,17 +252,9 @@ def column_major(backend, pointer, kind, rows, columns, leading):
 
 
 class FakeCublas:
-    class ComputeType(IntEnum):
-        COMPUTE_32F = 68
-        COMPUTE_32F_FAST_TF32 = 77
-        COMPUTE_32I = 72
-
-    class Operation(IntEnum):
-        N = 0
-        T = 1
-
-    class GemmAlgo(IntEnum):
-        DFALT = -1
+    ComputeType = IntEnum("ComputeType", {"COMPUTE_32F": 68, "COMPUTE_32F_FAST_TF32": 77, "COMPUTE_32I": 72})
+    Operation = IntEnum("Operation", {"N": 0, "T": 1})
+    GemmAlgo = IntEnum("GemmAlgo", {"DFALT": -1})
 
     class cuBLASError(Exception):  # noqa: N801 - the library's own name
         pass
@@ -317,12 +310,8 @@ class FakeCublasLt(Handles):
         [("algo", [("data_", "<u8", (8,))]), ("workspace_size", "<u8"), ("state", "<i4"), ("waves_count", "<f4")]
     )
 
-    class MatmulDescAttribute(IntEnum):
-        TRANSA = 3
-        TRANSB = 4
-
-    class MatmulPreferenceAttribute(IntEnum):
-        MAX_WORKSPACE_BYTES = 1
+    MatmulDescAttribute = IntEnum("MatmulDescAttribute", {"TRANSA": 3, "TRANSB": 4})
+    MatmulPreferenceAttribute = IntEnum("MatmulPreferenceAttribute", {"MAX_WORKSPACE_BYTES": 1})
 
     def __init__(self, backend, proposals=3):
         super().__init__(100)

@@ -143,6 +143,7 @@ def test_forms_are_understood_in_one_place():
     assert architecture("sm_100f").number == 100
     assert architecture("sm_90a").has("wgmma")
     assert not architecture("sm_90").has("wgmma")
+    assert architecture("sm_90a").ptx_header()[1] == ".target sm_90"
     assert block_shared_bytes("sm_90a") == block_shared_bytes("sm_90") == 227 * 1024
     for arch, reason in (
         ("sm_999", "sm_999 is not in the table of architectures: sm_70, "),

@@ -1,5 +1,6 @@
 """Inputs shared by a library's candidates: made once, counted for each, kept within bounds, dropped after failures."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,8 +70,8 @@ def test_time_before_a_candidate_is_not_its_own(clock):
 
 
 def test_inputs_keep_a_bounded_share_of_the_memory():
-    gpu = open_fake()
-    inputs, most = Inputs(gpu), FACTS.memory_bytes // SHARE
+    gpu = open_fake(facts=replace(FACTS, memory_bytes=1 << 20))
+    inputs, most = Inputs(gpu), (1 << 20) // SHARE
     half = Counted(np.zeros(most // 2, np.uint8))
     small = Counted(np.zeros(16, np.uint8))
     inputs.take(("a",), lambda: (half(),))

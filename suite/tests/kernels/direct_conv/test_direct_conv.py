@@ -187,7 +187,7 @@ def test_the_model_finds_tilings_that_fit(shape):
     sparse = layer(one_output, density=0.01)[1].sparse
     sizes: tuple[Literal[2, 4], ...] = (2, 4)
     for element in sizes:
-        for arch in ("sm_70", "sm_75", "sm_90", "sm_121"):
+        for arch in ("sm_75", "sm_90"):  # the least and the most shared memory
             model = ConvModel(shape, weights // 10, element, arch)
             chosen = model.candidates(4)
             assert len({t.name for t in chosen}) == len(chosen) > 0

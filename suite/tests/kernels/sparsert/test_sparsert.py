@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from on_cpu import matrix as random_matrix
 from ptx_interpreter import Kernel, PtxError
-from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, random_matrix, spmm_plan, truth
+from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, spmm_plan, truth
 
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.codegen.model import MAX_NONZEROS, Planner
@@ -10,7 +11,6 @@ from nnzbench.kernels.codegen.ptx import immediate
 from nnzbench.kernels.codegen.schedule import Tiling, assign_rows, make_schedule, share_columns, tile_costs
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
@@ -30,15 +30,15 @@ TILINGS = [
 
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=lambda t: t.name)
-@pytest.mark.parametrize(("m", "k", "n"), [(37, 29, 100), (130, 64, 49), (5, 17, 7), (1, 40, 1)])
+@pytest.mark.parametrize(("m", "k", "n"), [(37, 29, 68), (70, 64, 49), (5, 17, 7), (1, 40, 1)])
 def test_emitted_ptx_multiplies(tiling, m, k, n):
-    matrix = random_matrix(m, k, 0.2 if m < 100 else 0.08)
+    matrix = random_matrix(m, k, 0.2 if m < 50 else 0.08)
     try:
         plan, b = spmm_plan(matrix, n, tiling)
     except Unsupported as error:
         pytest.skip(str(error))
     assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
-    if tiling.warps > 1 and n == 100:  # another order of warps exposes a missing barrier
+    if tiling.warps > 1 and n == 68:  # another order of warps exposes a missing barrier
         assert passes(relative_error(interpret(plan, backward=True), truth(matrix, b)), "f32")
 
 
@@ -128,7 +128,7 @@ def test_pointwise_convolution_of_several_images(tiling, shape, dtype):
         with pytest.raises(Unsupported, match="2 columns side by side"):
             conv_plan(shape, tiling, dtype=dtype)
         return
-    for arch in ("sm_90", "sm_75"):  # with and without asynchronous copies
+    for arch in ("sm_90", "sm_75") if tiling.staged else ("sm_90",):  # with and without asynchronous copies
         plan, expected = conv_plan(shape, tiling, arch, dtype)
         assert passes(relative_error(interpret(plan), expected), dtype)
 
@@ -150,7 +150,7 @@ def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape):
     assert passes(relative_error(interpret(plan), expected), "f32")
 
 
-@pytest.mark.parametrize("shape", [*POINTWISE, *SCATTERED], ids=str)
+@pytest.mark.parametrize("shape", [*POINTWISE[:2], *SCATTERED], ids=str)
 def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape):
     matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
     kinds = {
@@ -229,13 +229,6 @@ def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers():
     planner(213_000).check()
     with pytest.raises(Unsupported, match="filters are written into code up to 262144"):
         planner(270_000).check()
-
-
-def test_targets_per_architecture():
-    assert architecture("sm_70").ptx_header() == [".version 6.0", ".target sm_70", ".address_size 64"]
-    assert architecture("sm_90a").ptx_header()[1] == ".target sm_90"
-    with pytest.raises(Unsupported, match="sm_35"):
-        architecture("sm_35").ptx_header()
 
 
 def test_oversized_tilings_are_refused_with_a_sentence():

@@ -1,17 +1,15 @@
-import numpy as np
 import pytest
-from on_cpu import execute
-from sparsert_programs import cache, random_matrix, run_on_cpu  # noqa: F401
-from sparsert_programs import interpret_paper as interpret
+from on_cpu import conv_layer, execute, fresh_cache  # noqa: F401
+from sparsert_programs import interpret
 
+from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.sparsert.paper import Work, sparsert_conv_paper, unrolled_plan
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, PaperTiling, VirtualIm2col
-from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.problem import ConvShape
 from nnzbench.problems.reference import reference
 
 WHOLE_WARPS = [
@@ -32,15 +30,9 @@ ODD = [
 
 
 def work_of(shape, arch="sm_90", density=0.3, dense=VirtualIm2col):
-    weights = random_matrix(shape.filters, shape.channels * shape.r * shape.s, density).to_dense()
-    weights[shape.filters // 2 :: 5] = 0
-    matrix = CSR.from_dense(weights)
-    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
-    x = x.astype(np.float32)
-    n = shape.batch * shape.out_height * shape.out_width
-    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape)
-    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
-    return Work(matrix, x, dense(shape), shape.output, arch), expected, problem
+    problem, operands = conv_layer(shape, density=density, empty=tuple(range(shape.filters // 2, shape.filters, 5)))
+    work = Work(operands.sparse, operands.dense["x"], dense(shape), shape.output, arch)
+    return work, reference(problem, operands), problem
 
 
 def checked(shape):
@@ -63,13 +55,13 @@ def test_on_the_processor(shape):
     plans = list(sparsert_conv_paper.plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_80"))
     assert len({plan.variant for plan in plans}) == len(plans)
     for plan in (plans[0], plans[-1]):
-        assert passes(relative_error(run_on_cpu(plan), expected), "f32")
+        assert passes(relative_error(execute(plan), expected), "f32")
 
 
 def test_filters_without_nonzeros_give_zeros_on_the_processor():
     work, expected, _ = work_of(ConvShape(1, 2, 7, 7, 9, 3, 3, 1, 1), "sm_80", density=0.0)
     assert work.matrix.nnz == 0
-    result = run_on_cpu(unrolled_plan(work, PaperTiling(3, 7, 2)))
+    result = execute(unrolled_plan(work, PaperTiling(3, 7, 2)))
     assert passes(relative_error(result, expected), "f32")
     assert not result.any()
 
@@ -114,12 +106,11 @@ def test_the_papers_tests_for_padding_come_first_and_alone_are_the_papers():
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_assembles(arch, tmp_path, monkeypatch):
-    pool = pytest.importorskip("nnzbench.build.pool")
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     work, _, _ = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1), arch)
     try:
         for groups in (1, 4):
-            assert pool.assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
+            assert assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
     except Unsupported as error:
         pytest.skip(str(error))
 

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sparsert_programs import cache, random_matrix, run_on_cpu, truth  # noqa: F401
-from sparsert_programs import interpret_paper as interpret
+from on_cpu import execute, fresh_cache  # noqa: F401
+from on_cpu import matrix as random_matrix
+from sparsert_programs import interpret, truth
 
 from nnzbench.build.cache import Job, build
 from nnzbench.build.pool import assemble_ptx
@@ -54,7 +55,7 @@ def test_tilings_that_differ_in_width_alone_share_a_program():
 def test_on_the_processor_with_groups_narrower_than_a_warp(make, tiling):
     matrix = uneven_matrix()
     work = spmm(matrix, 49, "sm_80")
-    assert passes(relative_error(run_on_cpu(make(work, tiling)), truth(matrix, work.b)), "f32")
+    assert passes(relative_error(execute(make(work, tiling)), truth(matrix, work.b)), "f32")
 
 
 def one_dense_row():
@@ -76,7 +77,7 @@ def test_awkward_matrices_on_the_processor(matrix, n, name):
     plans = list(kernel.plans(problem, Operands(matrix, {"b": b}, "p"), "sm_80"))
     assert {1, 2, 4, 8} <= {plan.launches[0].block[1] for plan in plans} <= set(paper.GROUPS)
     for plan in (plans[0], plans[-1]):
-        assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), "f32")
+        assert passes(relative_error(execute(plan), truth(matrix, b)), "f32")
 
 
 def test_balancing_between_blocks_is_what_can_be_left_out():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fakes import FakeTimer
-from sparsert_programs import random_matrix, truth
+from on_cpu import matrix as random_matrix
+from sparsert_programs import truth
 
 import nnzbench.measure.exhaustive
 from nnzbench.build.cache import Compiled, CompileTimeout
