@@ -58,7 +58,7 @@ contribute: $(base)
 	$(python) runners/contribute.py $(bench_flags) --minutes $(MINUTES)
 
 take-in: $(base)
-	$(python) runners/take_in.py $(ARCHIVE)
+	$(python) runners/contribute.py --take-in $(ARCHIVE)
 
 test: $(dev)
 	$(python) -m pytest $(if $(FAST),$(fast)) $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadfile --max-worker-restart=0" * bool(f("xdist")))')

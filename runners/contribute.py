@@ -1,11 +1,16 @@
-"""What `make contribute` does: ten minutes on this machine's GPU, checked and packed into one archive to send.
+"""What `make contribute` and `make take-in` do: an archive of ten minutes on a GPU is made to be sent, and taken in.
 
     python runners/contribute.py [--minutes M] [--no-install]
+    python runners/contribute.py --take-in ARCHIVE [--reports reports]
 
 Measures the GPU's peaks, 20 problems that calibrate predictions, and a few of every paper, all checked against float64.
 Each step may take its share of the time and what earlier ones left; what is recorded is whole, the rest is left out.
 Run again, it goes on where it stopped. Exit status: 0 an archive is there, 1 something computed wrong or is unfit,
 2 there is no GPU.
+
+--take-in makes of an archive what a pull request of results consists of: unpacks it aside, validates every result set,
+and only if all are fit puts them into reports/ as Parquet, draws their pages and the one of all GPUs, and says how to
+open the pull request. Exit status: 0 it is there, 1 it is unfit and nothing was changed, 2 the file is no such archive.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,12 +76,73 @@ def measure(minutes: float, run: Callable[[Sequence[str], float], int], clock: C
     return failed
 
 
+def unpacked(archive: Path, aside: Path) -> list[Path]:
+    """The result sets of the archive, below `aside`. Raises `RecordError` for a file that is none."""
+    from nnzbench.contribute import kit
+    from nnzbench.contribute.validate import find_sets
+    from nnzbench.records.record import RecordError
+
+    try:
+        with tarfile.open(archive) as packed:
+            packed.extractall(aside, filter="data")  # refuses links and paths that lead out
+    except (OSError, tarfile.TarError) as error:
+        raise RecordError(f"{archive} is no archive of make contribute ({error})") from None
+    if len(list(aside.glob(f"*/{kit.NAME}"))) != 1:
+        raise RecordError(f"{archive} is no archive of make contribute: one folder with a {kit.NAME} is expected")
+    return find_sets(aside)
+
+
+def take_in(archive: Path, reports: Path) -> int:
+    """Puts the sets of an archive into `reports`, in the form that is published there, if all are fit; the status."""
+    from nnzbench.cli import main as nnzbench
+    from nnzbench.contribute import kit
+    from nnzbench.contribute.validate import validate
+    from nnzbench.records.files import export
+    from nnzbench.records.record import RecordError
+    from nnzbench.site.generations import page as generations
+
+    with tempfile.TemporaryDirectory(prefix="nnzbench-take-in-") as scratch:
+        aside = Path(scratch)
+        try:
+            targets = {folder: reports / folder.relative_to(aside) for folder in unpacked(archive, aside)}
+        except RecordError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            return bench.BAD_INPUT
+        faults = [f"{one.folder.name}: {one.sentence}" for folder in targets for one in validate(folder) if one.fault]
+        faults += [
+            f"{folder.name}: reports/ has records of it on this GPU already"
+            for folder, target in targets.items()
+            if target.exists()
+        ]
+        if faults:
+            print("Nothing was taken in:", *faults, sep="\n  ", file=sys.stderr)
+            return 1
+        for folder, target in targets.items():
+            target.mkdir(parents=True)
+            for file in kit.files(folder):
+                shutil.copy(file, target)
+            export(target, "parquet")
+    (gpu,) = {target.relative_to(reports).parts[0] for target in targets.values()}
+    names = sorted({folder.name for folder in targets})
+    nnzbench.main(["report", *names, "--reports", str(reports)], standalone_mode=False)
+    generations.write(reports)
+    print(f"{len(targets)} result sets of {gpu} are in {reports}, their pages and the one of all GPUs are drawn.")
+    print("The pull request (`nnzbench report` would redraw index.html too):")
+    print(f"  git switch -c results-{gpu} && git add {reports.name} && git commit -m 'Results of {gpu}'")
+    print(f"  git push -u origin results-{gpu}, and open it where the forge asks to")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Finds the GPU, installs what it needs, measures, validates, packs and says what to do with the archive."""
+    """Takes an archive in; else finds the GPU, installs what it needs, measures, packs and says what to do with it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--no-install", action="store_true", help="use the packages that are there")
+    parser.add_argument("--take-in", type=Path, metavar="ARCHIVE", help="measure nothing, take this one in")
+    parser.add_argument("--reports", type=Path, default=ROOT / "reports", help="where --take-in puts it")
     asked = parser.parse_args(arguments)
+    if asked.take_in:
+        return take_in(asked.take_in, asked.reports)
     gpus = visible_gpus()
     if not gpus:
         print("Error: make contribute measures a GPU, and the CUDA driver finds none here", file=sys.stderr)

@@ -31,13 +31,15 @@ from nnzbench import paths
 from nnzbench.facts import table
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
-from nnzbench.facts.results import load
+from nnzbench.facts.results import each, load
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison
 from nnzbench.host import processors
 from nnzbench.kernels.registry import about, role_of
 from nnzbench.papers.catalogue import page_of
+from nnzbench.predict.published import SIX
 from nnzbench.report import render
+from nnzbench.site.generations import products
 
 CLASSES = {"f32", "tf32", "f16", "bf16", "f8", "i8", "winograd"}
 REAL = {"dlmc", "weights"}
@@ -47,8 +49,6 @@ NAME = re.compile(
     r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8))?"
 )
 CASE = ("label", "sizes", "level", "dtype")
-PUBLISHED = re.compile(r"gemm_2to4 (?P<n>\d+) columns, (?P<what>2:4|dense) (?P<type>\w+) on (?P<gpu>.+) \(published\)")
-TYPES = {"fp16": "f16", "bf16": "bf16", "INT8": "i8", "FP8": "f8"}
 NAMES = ["group", "subject", "baseline", "policy"]
 TOLD = ["n", "wins", "ratio", "worst", "best", "tuned", "one_run"]
 """Columns of facts.csv that are computed again; of the interval, whether it holds the mean."""
@@ -280,20 +280,19 @@ def wrong_products(path: Path) -> tuple[int, list[str]]:
     times = times.replace({"dense_us": {0: math.nan}, "sparse_us": {0: math.nan}})
     half = times[times["dtype"] == "f16"].set_index(["gpu", "m", "k", "n"])["dense_us"].rename("half_us")
     times = times.join(half, on=["gpu", "m", "k", "n"])
-    count, wrong = 0, []
-    for row in pd.read_csv(path).to_dict("records"):
-        told = PUBLISHED.fullmatch(f"{row['group']}, {row['subject']}")
-        if told is None or row["experiment"] != "gemm_2to4":
-            continue
-        count += 1
-        named = told["gpu"].removeprefix("NVIDIA ").removeprefix("GeForce ").replace(" 80GB PCIe", "")
-        mine = times[(times["gpu"] == named) & (times["n"] == int(told["n"])) & (times["dtype"] == TYPES[told["type"]])]
-        us = mine[["dense_us", "sparse_us"] if told["what"] == "2:4" else ["half_us", "dense_us"]].dropna()
+    keys = ["experiment", "group", "subject"]
+    facts = products.facts(products.times([]))  # what the labels mean
+    meant = facts.loc[facts["how"] == "published", [*keys, "gpu", "math", "tokens", "fact"]]
+    told = pd.read_csv(path)[[*keys, "n", "wins", "ratio"]].merge(meant, on=keys)
+    wrong = []
+    for row in each(told):
+        mine = (times["gpu"].map(SIX) == row.gpu) & (times["n"] == row.tokens) & (times["dtype"] == row.math)
+        us = times.loc[mine, ["dense_us", "sparse_us"] if row.fact == "2:4" else ["half_us", "dense_us"]].dropna()
         ratios = us.iloc[:, 0] / us.iloc[:, 1]
         mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if len(ratios) else math.nan
-        if (row["n"], row["wins"]) != (len(ratios), int((ratios > 1).sum())) or not alike(row["ratio"], mean):
-            wrong.append(f"{path}: {told[0]}: {row['ratio']}, wanted {mean} of {len(ratios)}")
-    return count, wrong
+        if (row.n, row.wins) != (len(ratios), int((ratios > 1).sum())) or not alike(row.ratio, mean):
+            wrong.append(f"{path}: {row.group}, {row.subject}: {row.ratio}, wanted {mean} of {len(ratios)}")
+    return len(told), wrong
 
 
 def alike(told: float, wanted: float) -> bool:

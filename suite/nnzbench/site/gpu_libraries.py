@@ -80,7 +80,7 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
         INTRO.format(order="the same" if _in_turns(rows, 1) == _in_turns(rows, 2) else "the other"),
         *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         f"Measured {context.recorded_on(snapshot) or GAP} by {context.commit(snapshot)}. Again, on a GPU: "
-        "`python runners/three_devices.py`.",
+        "`python runners/gpu_studies.py devices`.",
     ]
     return "\n\n".join(parts) + "\n"
 

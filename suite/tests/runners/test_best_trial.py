@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 from fakes import FakeDevice, FakeKernel
@@ -17,15 +15,15 @@ from nnzbench.matrices import index
 from nnzbench.measure.session import Session
 from nnzbench.records.folder import Results
 
+RUNNER = "best_trial"
+
 
 @pytest.fixture
-def trial(monkeypatch, tmp_path):
+def trial(runner, monkeypatch, tmp_path):
     """The runner; a small matrix is in the place of every real one."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners"))
-    module = importlib.import_module("best_trial")
     (tmp_path / "w.smtx").write_text(smtx(matrix()))
-    monkeypatch.setattr(module, "find_real", lambda source: tmp_path / "w.smtx")
-    return module
+    monkeypatch.setattr(runner, "find_real", lambda source: tmp_path / "w.smtx")
+    return runner
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
+"""`make bench`: what it runs in which order, and how it ends."""
+
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,154 +10,133 @@ import fake_records
 import pytest
 import sputnik_records
 
-from nnzbench.host import VisibleGpu
+from nnzbench.host import VisibleGpu, extra_for
 
-RUNNER = Path(__file__).resolve().parents[3] / "runners" / "bench.py"
+RUNNER = "bench"
+GPU = VisibleGpu("", (9, 0), 0, 13010)
+
+
+class Command:
+    """Stands for `nnzbench`: its calls, and the statuses that they end with in turn, then 0; reports end with 0."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.statuses: list[int] = []
+
+    def __call__(self, *arguments: str) -> int:
+        self.calls.append(arguments)
+        return self.statuses.pop(0) if self.statuses and arguments[0] != "report" else 0
+
+    @property
+    def runs(self) -> list[tuple[str, ...]]:
+        return [call for call in self.calls if call[0] == "run"]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("runner_bench", RUNNER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "runner_bench", module)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "UNFINISHED", tmp_path / "build" / "unfinished")
-    return module
+def bench(runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    for name, folder in (("UNFINISHED", "unfinished"), ("CPU_RESULTS", "bench"), ("REDRAWN", "reports")):
+        monkeypatch.setattr(runner, name, tmp_path / "build" / folder)
+    monkeypatch.setattr(runner, "visible_gpus", list)
+    return runner
+
+
+@pytest.fixture
+def command(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Command:
+    made = Command()
+    monkeypatch.setattr(bench, "nnzbench", made)
+    return made
 
 
 @pytest.mark.parametrize(
     ("driver", "capabilities", "extra"),
     [
-        (13010, ((9, 0),), "cuda13"),
-        (13000, ((7, 5), (8, 0)), "cuda13"),
-        (13000, ((7, 0),), "cuda12"),
-        (13000, ((8, 0), (7, 0)), "cuda12"),
-        (12090, ((9, 0),), "cuda12"),
+        (13010, [(9, 0)], "cuda13"),
+        (13000, [(7, 5), (8, 0)], "cuda13"),
+        (13000, [(7, 0)], "cuda12"),
+        (13000, [(8, 0), (7, 0)], "cuda12"),
+        (12090, [(9, 0)], "cuda12"),
+        (0, [], "compile"),
     ],
 )
-def test_extra_follows_driver_and_oldest_gpu(
-    bench: ModuleType, driver: int, capabilities: tuple[tuple[int, int], ...], extra: str
+def test_extra_follows_driver_and_oldest_gpu(driver: int, capabilities: list[tuple[int, int]], extra: str) -> None:
+    assert extra_for([VisibleGpu("", one, 0, driver) for one in capabilities]) == extra
+
+
+def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_or_refused_one_redone(
+    bench: ModuleType, command: Command
 ) -> None:
-    assert bench.extra_for([VisibleGpu("", one, 0, driver) for one in capabilities]) == extra
-
-
-def test_without_a_gpu_only_the_compilers_are_needed(bench: ModuleType) -> None:
-    assert bench.extra_for([]) == "compile"
-
-
-def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[str, ...]] = []
-    statuses = [130, 0, 0, 0]
-
-    def nnzbench(*arguments: str) -> int:
-        calls.append(arguments)
-        return statuses.pop(0) if arguments[0] == "run" else 0
-
-    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    done = {"run": 0, "report": 0}
+    command.statuses = [130, 0, 0, 0, 2]
     assert bench.on_gpu([], False) == {"run": 130}  # who stops a run waits for no page
-    assert bench.on_gpu([], True) == {"run": 0, "report": 0}
-    assert bench.on_gpu([], False) == {"run": 0, "report": 0}
-    assert bench.on_gpu(["sparsert_table1"], False) == {"run": 0, "report": 0}
-    assert [call for call in calls if call[0] == "run"] == [
+    assert bench.on_gpu([], True) == done
+    assert bench.on_gpu([], False) == done
+    assert bench.on_gpu(["sparsert_table1"], False) == done
+    assert [bench.on_gpu([], False)["run"] for _ in range(2)] == [2, 0]
+    assert command.runs == [
         ("run", "all", "--overwrite"),
         ("run", "all", "--quick", "--out", str(bench.QUICK_RESULTS), "--overwrite", "--yes"),
         ("run", "all", "--resume"),
         ("run", "sparsert_table1", "--overwrite"),
+        *[("run", "all", "--overwrite")] * 2,
     ]
 
 
-def test_a_run_that_was_refused_is_not_gone_on_with(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr(bench, "nnzbench", lambda *arguments: calls.append(arguments) or 2)
-    bench.on_gpu([], False)
-    bench.on_gpu([], False)
-    assert [call[-1] for call in calls if call[0] == "run"] == ["--overwrite", "--overwrite"]
-
-
 def test_a_failed_step_fails_the_whole_and_the_others_still_run(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls: list[str] = []
-
-    def nnzbench(*arguments: str) -> int:
-        calls.append(arguments[0])
-        if arguments[0] == "report":  # a copy is redrawn, never what is published
-            assert arguments[1:] == ("sparsert_table1", "--reports", str(tmp_path / "build" / "reports"))
-            copies = sorted(path.relative_to(bench.REDRAWN) for path in bench.REDRAWN.glob("*/*/*"))
-            assert [str(path) for path in copies] == ["nvidia-h200/sparsert_table1/records.csv"]
-        return int(arguments[0] == "compile")
-
-    monkeypatch.setattr(bench, "nnzbench", nnzbench)
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    monkeypatch.setattr(bench, "CPU_RESULTS", tmp_path / "build" / "bench")
-    monkeypatch.setattr(bench, "REDRAWN", tmp_path / "build" / "reports")
+    command.statuses = [0, 1]
     for name in ("sparsert_table1", "sputnik_rnn"):  # only what was run is drawn
-        (tmp_path / "reports" / "nvidia-h200" / name).mkdir(parents=True)
-        (tmp_path / "reports" / "nvidia-h200" / name / "records.csv").write_text("published")
-    monkeypatch.setattr(bench, "visible_gpus", list)
+        (bench.ROOT / "reports" / "nvidia-h200" / name).mkdir(parents=True)
+        (bench.ROOT / "reports" / "nvidia-h200" / name / "records.csv").write_text("published")
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install"])
     assert bench.main() == 1
-    assert calls == ["run", "compile", "report"]
+    assert [call[0] for call in command.calls] == ["run", "compile", "report"]
+    assert command.calls[-1][1:] == (
+        "sparsert_table1",
+        "--reports",
+        str(bench.REDRAWN),
+    )  # a copy, not what is published
+    (copy,) = bench.REDRAWN.glob("*/*/*")
+    assert copy.parent.name == "sparsert_table1"
     out = capsys.readouterr().out
     assert "Failed: nnzbench compile" in out
     assert out.rstrip().split("\n")[-1].startswith("Figures and tables:")
 
 
-@pytest.mark.parametrize("gpus", [(), ((9, 0),)], ids=["processor", "GPU"])
+@pytest.mark.parametrize("gpus", [[], [GPU]], ids=["processor", "GPU"])
 @pytest.mark.parametrize(
     ("name", "says"),
     [("sparsert_tabel1", "did you mean sparsert_table1"), ("sputnik_figure2", "runs nothing")],
 )
 def test_experiments_are_checked_before_any_work(
-    bench: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gpus: tuple[tuple[int, int], ...],
-    name: str,
-    says: str,
-) -> None:
-    monkeypatch.setattr(bench, "nnzbench", lambda *arguments: pytest.fail(f"nnzbench {arguments} was called"))
-    monkeypatch.setattr(bench, "visible_gpus", lambda: [VisibleGpu("", one, 0, 13010) for one in gpus])
+    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    gpus: list[VisibleGpu], name: str, says: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(bench, "visible_gpus", lambda: gpus)
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "sparsert_table1", name])
     assert bench.main() == 2
     said = capsys.readouterr()
-    assert said.out == ""
+    assert (said.out, command.calls) == ("", [])
     assert says in said.err
 
 
-def test_a_run_refused_for_its_input_ends_there(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def nnzbench(*arguments: str) -> int:
-        calls.append(arguments[0])
-        return 2
-
-    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+def test_a_run_refused_for_its_input_ends_there(bench: ModuleType, command: Command) -> None:
+    command.statuses = [2]
     assert bench.on_processor(["sparsert_table1"]) == {"run": 2}
-    assert calls == ["run"]
+    assert len(command.calls) == 1
 
 
 def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[tuple[str, ...]] = []
-    statuses = [0, 2]
-
-    def nnzbench(*arguments: str) -> int:
-        calls.append(arguments)
-        return statuses.pop(0) if arguments[0] == "run" else 0
-
-    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    command.statuses = [0, 2]
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     assert bench.on_gpu([], False, "15m") == {"run": 0, "report": 0}
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: name == "distributed" or None)
     assert bench.on_gpu(["nm_sparsity"], True, "5m") == {"run": 2}
     quick = str(bench.QUICK_RESULTS)  # no later run takes its rows for whole ones
-    assert calls == [
+    assert command.calls == [
         ("run", "all", "--budget", "15m", "--resume"),
         ("report",),
         ("run", "nm_sparsity", "--quick", "--out", quick, "--budget", "5m", "--cluster", "local", "--resume"),
@@ -165,14 +145,12 @@ def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
 
 
 def test_a_gpu_run_ends_with_an_answer_for_each_kind_of_layer(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     timed = (("sparsert_paper", "r8_g4", lambda _: 2.0), ("cublas", "f16_rowmajor", lambda _: 3.0))
     rows = sputnik_records.records("sparsert_table1", timed)
-    fake_records.write(tmp_path / "results" / "nvidia-h200" / "sparsert_table1", rows)
-    monkeypatch.setattr(bench, "nnzbench", lambda *arguments: 0)
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    monkeypatch.setattr(bench, "visible_gpus", lambda: [VisibleGpu("", (9, 0), 0, 13010)])
+    fake_records.write(bench.ROOT / "results" / "nvidia-h200" / "sparsert_table1", rows)
+    monkeypatch.setattr(bench, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "--budget", "15m"])
     assert bench.main() == 0
     layers, look = capsys.readouterr().out.rstrip().split("\n")

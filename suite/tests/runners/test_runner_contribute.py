@@ -1,42 +1,39 @@
-"""`make contribute` without a GPU: its steps, its time, and the archive that it leaves."""
+"""The whole way of a contribution without a GPU: steps, their time, the archive, which is taken in or refused."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import fake_records
 import pytest
 
+from nnzbench import paths
 from nnzbench.contribute import kit
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS
 from nnzbench.predict.model import FEWEST
 from nnzbench.predict.records import predict
 from nnzbench.problems import tables
-from nnzbench.records.record import RecordError
+from nnzbench.records.record import RecordError, append, read_records
 from nnzbench.records.selection import select
 from nnzbench.site.generations import page as generations
 
-RUNNERS = Path(__file__).resolve().parents[3] / "runners"
+RUNNER = "contribute"
+H200, NAME = "nvidia-h200", "NVIDIA H200"
 
 
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    monkeypatch.syspath_prepend(str(RUNNERS))
-    spec = importlib.util.spec_from_file_location("contribute_runner", RUNNERS / "contribute.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "build")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    return module
+def contribute(runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.setattr(runner, "RESULTS", tmp_path / "build")
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    return runner
 
 
 def test_every_step_is_an_experiment_and_its_problems_are_spread_over_its_sizes() -> None:
@@ -57,7 +54,7 @@ def test_every_paper_that_has_times_of_its_own_has_a_step() -> None:
 
 
 def test_steps_share_the_time_and_the_last_ones_go_without(
-    runner: ModuleType, capsys: pytest.CaptureFixture[str]
+    contribute: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
     asked: list[tuple[list[str], float]] = []
@@ -67,7 +64,7 @@ def test_steps_share_the_time_and_the_last_ones_go_without(
         now[0] += 300 if arguments[1] == "dlmc_n512" else 60
         return int(arguments[1] == "sparsert_table1")
 
-    assert runner.measure(10, run, lambda: now[0]) == ["sparsert_table1"]
+    assert contribute.measure(10, run, lambda: now[0]) == ["sparsert_table1"]
     shares = [(arguments[1], round(left)) for arguments, left in asked]
     assert shares[:4] == [
         ("dlmc_n512", 231),
@@ -82,7 +79,7 @@ def test_steps_share_the_time_and_the_last_ones_go_without(
 
 
 def test_a_process_past_its_time_is_ended_tidily(
-    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    contribute: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script, ready = tmp_path / "python", tmp_path / "ready"
     script.write_text("#!/bin/sh\ntrap 'echo kept > kept; exit 130' TERM\n: > ready\nwhile :; do sleep 0.05; done\n")
@@ -102,9 +99,9 @@ def test_a_process_past_its_time_is_ended_tidily(
                 time.sleep(0.01)
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
 
-    monkeypatch.setattr(runner.subprocess, "Popen", Popen)
-    assert runner.run(["run"], 7.0) == 0
-    assert waited == [7.0, runner.GRACE_S]
+    monkeypatch.setattr(contribute.subprocess, "Popen", Popen)
+    assert contribute.run(["run"], 7.0) == 0
+    assert waited == [7.0, contribute.GRACE_S]
     assert (tmp_path / "kept").read_text() == "kept\n"
 
 
@@ -153,8 +150,73 @@ def test_an_archive_taken_in_is_among_the_generations_and_calibrates_predictions
 
 
 def test_without_a_gpu_it_says_so(
-    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    contribute: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "visible_gpus", list)
-    assert runner.main([]) == 2
+    monkeypatch.setattr(contribute, "visible_gpus", list)
+    assert contribute.main([]) == 2
     assert "the CUDA driver finds none here" in capsys.readouterr().err
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """A function: a recorded set of an H200 packed as if the GPU had that slug and name."""
+    recorded = paths.reports() / H200 / "eie_table4"
+    if not recorded.is_dir():
+        pytest.skip("no recorded sets beside the code")
+
+    def packed(slug=H200, name=NAME, change=lambda gpu: None):
+        folder = tmp_path / "theirs" / slug / "eie_table4"
+        folder.mkdir(parents=True)
+        rows = [replace(row, gpu=slug) for row in read_records(recorded / "records.parquet")]
+        append(folder / "records.csv", rows)
+        shutil.copy(recorded / "tuning.csv", folder)
+        for file in recorded.glob("environment*.json"):
+            snapshot = json.loads(file.read_text())
+            snapshot["gpu"] |= {"slug": slug, "name": name}
+            change(snapshot["gpu"])
+            (folder / file.name).write_text(json.dumps(snapshot))
+        return kit.archive(tmp_path / "theirs", slug)
+
+    return packed
+
+
+def test_an_archive_is_taken_in_and_its_pages_are_drawn(runner, archive, tmp_path, capsys):
+    reports = tmp_path / "reports"
+    assert runner.main(["--take-in", str(archive()), "--reports", str(reports)]) == 0, capsys.readouterr().err
+    assert (reports / H200 / "eie_table4" / "records.parquet").is_file()
+    assert "# " in (reports / H200 / "eie_table4" / "README.md").read_text()
+    assert "NVIDIA H200" in (reports / "generations" / "README.md").read_text()
+    assert "git switch -c results-nvidia-h200" in capsys.readouterr().out
+    assert (
+        runner.main(["--take-in", str(tmp_path / "theirs" / f"{H200}.tar.gz"), "--reports", str(reports)]) == 1
+    )  # once is enough
+
+
+@pytest.mark.parametrize(
+    ("slug", "name", "said"),
+    [
+        ("nvidia-b200", "NVIDIA B200", "is of compute capability 9.0, and NVIDIA B200 is sm_100"),
+        ("nvidia-a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB", "has 132 multiprocessors, and NVIDIA A100-SXM4-80GB 108"),
+        ("nvidia-h100-80gb-hbm3", "NVIDIA H100 80GB HBM3", "GB of memory, and NVIDIA H100 80GB HBM3 80"),
+    ],
+)
+def test_an_archive_of_an_h200_under_another_name_is_refused(runner, archive, tmp_path, capsys, slug, name, said):
+    reports = tmp_path / "reports"
+    assert runner.main(["--take-in", str(archive(slug, name)), "--reports", str(reports)]) == 1
+    assert said in capsys.readouterr().err
+    assert not reports.exists()
+
+
+def test_an_archive_that_was_changed_or_is_none_is_refused(runner, archive, tmp_path, capsys):
+    path = archive()
+    with tarfile.open(path) as packed:
+        packed.extractall(tmp_path / "open", filter="data")
+    tuning = tmp_path / "open" / H200 / "eie_table4" / "tuning.csv"
+    tuning.write_text(tuning.read_text().replace("cublas", "cublaslt", 1))
+    with tarfile.open(path, "w:gz") as packed:
+        packed.add(tmp_path / "open" / H200, H200)
+    assert runner.main(["--take-in", str(path), "--reports", str(tmp_path / "reports")]) == 1
+    assert "tuning.csv is not the file that the manifest names" in capsys.readouterr().err
+    (tmp_path / "none.tar.gz").write_text("text")
+    assert runner.main(["--take-in", str(tmp_path / "none.tar.gz"), "--reports", str(tmp_path / "reports")]) == 2
+    assert "is no archive of make contribute" in capsys.readouterr().err

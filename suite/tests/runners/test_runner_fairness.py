@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,6 +22,7 @@ from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.reference import reference
 from nnzbench.site.build import find
 
+RUNNER = "fairness"
 DENSE = Problem("fairness", "p", "spmm", 8, 12, 4, 0.5, "uniform:0", "f16")
 CONV = ConvShape(2, 3, 4, 5, 6, 1, 1)
 SMALL = (
@@ -34,12 +33,6 @@ SMALL = (
     Problem("fairness", "c", "conv2d", 6, 3, 40, 0.9, "uniform:0", conv=CONV),
     Problem("fairness", "2:4", "spmm", 8, 16, 4, 0.5, "nm:2:4:0", "f16"),
 )
-
-
-@pytest.fixture
-def fairness(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners"))
-    return importlib.import_module("fairness")
 
 
 class Device(FakeDevice):
@@ -68,7 +61,7 @@ def session_of(device, **kernels):
 
 
 @pytest.fixture
-def compared(fairness, monkeypatch):
+def compared(runner, monkeypatch):
     """Compares one call, `torch.mm`, that takes `us`, is `off` the truth or fails, on a dense problem in fp16."""
 
     def rows(device, us, off=0.0, fault=None, **kernels):
@@ -81,9 +74,9 @@ def compared(fairness, monkeypatch):
 
             yield "torch.mm", make
 
-        monkeypatch.setitem(fairness.KERNELS, "dense", tuple(kernels))
-        library = fairness.Library(None, calls, device, contextlib.nullcontext, np.asarray)
-        return list(fairness.compare(DENSE, session_of(device, **kernels), [library]))
+        monkeypatch.setitem(runner.KERNELS, "dense", tuple(kernels))
+        library = runner.Library(None, calls, device, contextlib.nullcontext, np.asarray)
+        return list(runner.compare(DENSE, session_of(device, **kernels), [library]))
 
     return rows
 
@@ -119,11 +112,11 @@ def test_a_call_that_refuses_capture_is_timed_as_a_loop(compared, refusal):
     assert "(no graph)" in str(row)
 
 
-def test_a_device_that_is_lost_ends_the_comparison(fairness, compared):
+def test_a_device_that_is_lost_ends_the_comparison(runner, compared):
     with pytest.raises(DeviceLost):
         compared(Device(), 9.0, cublas={"f16_v": (10.0, "lost")})
     with pytest.raises(DeviceLost):
-        fairness.capturable(Device(DeviceLost("gone")), lambda: None)
+        runner.capturable(Device(DeviceLost("gone")), lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +134,11 @@ def test_what_is_wrong_or_fails_is_a_row_with_a_reason_and_no_time(compared, cha
     assert row.reason in str(row)
 
 
-def test_every_problem_has_operands_of_its_sizes_and_kernels_that_compute_it(fairness):
-    known = fairness.kernels()
-    assert {fairness.kind_of(one) for one in fairness.problems()} == set(fairness.KERNELS)
-    for one in fairness.problems():
-        for name in fairness.KERNELS[fairness.kind_of(one)]:
+def test_every_problem_has_operands_of_its_sizes_and_kernels_that_compute_it(runner):
+    known = runner.kernels()
+    assert {runner.kind_of(one) for one in runner.problems()} == set(runner.KERNELS)
+    for one in runner.problems():
+        for name in runner.KERNELS[runner.kind_of(one)]:
             assert one.op in known[name].ops
             assert one.dtype in known[name].dtypes
         if one.conv is not None:
@@ -234,46 +227,46 @@ def fake_torch(seen):
 
 
 @pytest.mark.parametrize("problem", SMALL, ids=str)
-def test_calls_compute_the_problem_in_the_arithmetic_asked_for(fairness, monkeypatch, problem):
+def test_calls_compute_the_problem_in_the_arithmetic_asked_for(runner, monkeypatch, problem):
     monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse", scipy.sparse)
-    seen, device, maths = [], Device(), fairness.maths_of(problem)
+    seen, device, maths = [], Device(), runner.maths_of(problem)
     cupy = SimpleNamespace(
         asarray=np.asarray, asfortranarray=np.asfortranarray, asnumpy=np.asarray,
         cuda=SimpleNamespace(ExternalStream=lambda handle: contextlib.nullcontext()),
     )  # fmt: skip
-    libraries = [fairness.pytorch(fake_torch(seen), device), fairness.cupyx(cupy, device)]
-    names = fairness.KERNELS[fairness.kind_of(problem)]
+    libraries = [runner.pytorch(fake_torch(seen), device), runner.cupyx(cupy, device)]
+    names = runner.KERNELS[runner.kind_of(problem)]
     session = session_of(device, **{name: {f"{math}_v": (5.0, "") for math in maths} for name in names})
     for kernel in session.kernels.values():
         kernel.ops = frozenset({problem.op})
-    rows = list(fairness.compare(problem, session, libraries))
+    rows = list(runner.compare(problem, session, libraries))
     assert [row.reason for row in rows] == [""] * len(rows)
-    calls = {"dense": 2, "sparse": 3, "sampled": 1, "conv": 2, "2:4": 2}[fairness.kind_of(problem)]
+    calls = {"dense": 2, "sparse": 3, "sampled": 1, "conv": 2, "2:4": 2}[runner.kind_of(problem)]
     assert [row.math for row in rows] == [math for math in maths for _ in range(calls)]
     if seen:  # TF32 comes last, and is allowed nowhere before
         assert list(dict.fromkeys(seen)) == [(math == "tf32",) * 2 for math in maths]
 
 
-def test_a_call_that_a_librarys_version_lacks_is_a_row(fairness):
+def test_a_call_that_a_librarys_version_lacks_is_a_row(runner):
     torch = fake_torch([])
     del torch.sparse.to_sparse_semi_structured
-    libraries = [fairness.pytorch(torch, Device())]
-    (row,) = fairness.compare(SMALL[-1], session_of(Device()), libraries)
+    libraries = [runner.pytorch(torch, Device())]
+    (row,) = runner.compare(SMALL[-1], session_of(Device()), libraries)
     assert "AttributeError" in row.reason
 
 
-def test_files_are_written_after_each_problem_and_findings_are_the_exit_status(fairness, monkeypatch, tmp_path, capsys):
+def test_files_are_written_after_each_problem_and_findings_are_the_exit_status(runner, monkeypatch, tmp_path, capsys):
     device = Device()
-    monkeypatch.setattr(fairness, "open_device", lambda name: device)
-    monkeypatch.setattr(fairness, "find_libraries", lambda device: ([object()], {"torch": "2.0"}))
-    monkeypatch.setattr(fairness, "problems", lambda: [DENSE, SMALL[2]])
+    monkeypatch.setattr(runner, "open_device", lambda name: device)
+    monkeypatch.setattr(runner, "find_libraries", lambda device: ([object()], {"torch": "2.0"}))
+    monkeypatch.setattr(runner, "problems", lambda: [DENSE, SMALL[2]])
     monkeypatch.setattr(
-        fairness.environment, "snapshot", lambda device: {"software": {"cublas": "13"}, "recorded_at": "2026-11-23T10"}
+        runner.environment, "snapshot", lambda device: {"software": {"cublas": "13"}, "recorded_at": "2026-11-23T10"}
     )
     for ratio, status in ((0.96, 0), (0.94, 1), (None, 0)):
-        row = fairness.Row("p", "f16", "torch.mm", ratio and 1.0, ratio=ratio, ours_us=ratio, reason="too old")
-        monkeypatch.setattr(fairness, "compare", lambda problem, *rest, row=row: [replace(row, problem=problem.name)])
-        assert fairness.main([str(tmp_path)]) == status
+        row = runner.Row("p", "f16", "torch.mm", ratio and 1.0, ratio=ratio, ours_us=ratio, reason="too old")
+        monkeypatch.setattr(runner, "compare", lambda problem, *rest, row=row: [replace(row, problem=problem.name)])
+        assert runner.main([str(tmp_path)]) == status
         frame = pd.read_csv(tmp_path / "fairness.csv")
         assert list(frame["problem"]) == ["p", "v"]
         if ratio:
@@ -284,25 +277,25 @@ def test_files_are_written_after_each_problem_and_findings_are_the_exit_status(f
     assert "lowest ratio 0.940; 2 of 2 below 0.95" in capsys.readouterr().out
 
 
-def test_without_gpu_or_libraries_it_says_so_in_one_sentence(fairness, monkeypatch, tmp_path, capsys):
+def test_without_gpu_or_libraries_it_says_so_in_one_sentence(runner, monkeypatch, tmp_path, capsys):
     def none(name):
         raise Unsupported("CuPy finds no CUDA GPU")
 
-    monkeypatch.setattr(fairness, "open_device", none)
-    assert fairness.main([str(tmp_path)]) == 2
+    monkeypatch.setattr(runner, "open_device", none)
+    assert runner.main([str(tmp_path)]) == 2
     assert capsys.readouterr().err == "no GPU: CuPy finds no CUDA GPU\n"
-    monkeypatch.setattr(fairness, "open_device", lambda name: Device())
+    monkeypatch.setattr(runner, "open_device", lambda name: Device())
     for name in ("torch", "cupyx.scipy.sparse"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert fairness.main([str(tmp_path)]) == 2
+    assert runner.main([str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "torch is missing" in said
     assert said.endswith("nothing to compare: install PyTorch or CuPy\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_recorded_rows_agree_with_themselves_and_are_no_result_set(fairness):
-    planned = {(one.name, math) for one in fairness.problems() for math in fairness.maths_of(one)}
+def test_recorded_rows_agree_with_themselves_and_are_no_result_set(runner):
+    planned = {(one.name, math) for one in runner.problems() for math in runner.maths_of(one)}
     files = list(paths.reports().glob("*/fairness/fairness.csv"))
     assert files
     for file in files:

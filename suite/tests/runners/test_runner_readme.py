@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import importlib
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-RUNNERS = Path(__file__).resolve().parents[3] / "runners"
+RUNNER = "readme"
 PAGE = """
 ```sh
 make first  # about 15 minutes on a GPU, or checks without one
@@ -29,14 +28,8 @@ seven
 """
 
 
-@pytest.fixture
-def readme(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(RUNNERS))
-    return importlib.import_module("readme")
-
-
-def test_commands_come_in_their_order_with_the_mark_that_leaves_them_out(readme: ModuleType) -> None:
-    assert list(readme.commands(PAGE)) == [
+def test_commands_come_in_their_order_with_the_mark_that_leaves_them_out(runner: ModuleType) -> None:
+    assert list(runner.commands(PAGE)) == [
         ("make first", ""),
         (". env", ""),
         ("two --x 'a b' --y", "needs a GPU"),
@@ -57,30 +50,30 @@ def checked_out(tmp_path: Path, page: str) -> Path:
 
 @pytest.mark.parametrize(("last", "status"), [("test -f README.md", 0), ("exit 3", 3), ("cat nothing", 1)])
 def test_one_shell_runs_all_and_the_first_failure_ends_it(
-    readme: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: str, status: int
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: str, status: int
 ) -> None:
     page = f"```sh\nGREETING=hello\ntest $GREETING = hello\n{last}\ntouch ../after\n```\n"
-    monkeypatch.setattr(readme, "ROOT", checked_out(tmp_path, page))
-    monkeypatch.setattr(readme, "CLONE", tmp_path / "build" / "readme")
-    assert readme.main() == status
+    monkeypatch.setattr(runner, "ROOT", checked_out(tmp_path, page))
+    monkeypatch.setattr(runner, "CLONE", tmp_path / "build" / "readme")
+    assert runner.main() == status
     assert (tmp_path / "build" / "after").exists() == (status == 0)
 
 
 def test_a_readme_without_commands_is_refused(
-    readme: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "README.md").write_text("```sh\nx  # needs a GPU\n```\n")
-    monkeypatch.setattr(readme, "ROOT", tmp_path)
-    assert readme.main() == 2
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    assert runner.main() == 2
 
 
 def test_nothing_of_an_environment_is_on_the_path(
-    readme: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "venv" / "bin"
     folder.mkdir(parents=True)
     (folder.parent / "pyvenv.cfg").touch()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin")
     monkeypatch.setenv("PYTHONPATH", "suite")
-    assert readme.bare()["PATH"] == "/usr/bin"
-    assert "PYTHONPATH" not in readme.bare()
+    assert runner.bare()["PATH"] == "/usr/bin"
+    assert "PYTHONPATH" not in runner.bare()

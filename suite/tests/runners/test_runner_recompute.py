@@ -1,33 +1,19 @@
 from __future__ import annotations
 
-import importlib
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from nnzbench.facts import table
 from nnzbench.site.generations import products
 
+RUNNER = "recompute"
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = Path("nvidia-h200", "sparsert_table3")
-
-
-@pytest.fixture
-def check(tmp_path, monkeypatch):
-    """Computes the facts of one recorded experiment again, after a change of its facts.csv; the exit status."""
-    shutil.copytree(ROOT / "reports" / RECORDED, tmp_path / RECORDED)
-    monkeypatch.syspath_prepend(str(ROOT / "runners"))
-    runner = importlib.import_module("recompute")
-
-    def checked(change) -> int:
-        path = tmp_path / RECORDED / "facts.csv"
-        path.write_text("\n".join(change(path.read_text(encoding="utf-8").splitlines())) + "\n", encoding="utf-8")
-        monkeypatch.setattr(sys, "argv", ["recompute.py", "--reports", str(tmp_path)])
-        return int(runner.main())
-
-    return checked
 
 
 def with_ratio(line: str) -> str:
@@ -35,27 +21,29 @@ def with_ratio(line: str) -> str:
     return ",".join([before, f"{ratio * 1.001:.6g}", *after])
 
 
-def test_recorded_facts_are_what_the_records_say(check, capsys):
-    assert check(lambda lines: lines) == 0
-    assert "all as the records say" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "status", "said"),
     [
-        (lambda lines: [*lines[:5], with_ratio(lines[5]), *lines[6:]], "ratio"),
-        (lambda lines: lines[:-1], "is missing"),
-        (lambda lines: [*lines, lines[-1].replace(",hot,", ",warm,").replace(",cold,", ",warm,")], "no page asks"),
+        (lambda lines: lines, 0, "all as the records say"),
+        (lambda lines: [*lines[:5], with_ratio(lines[5]), *lines[6:]], 1, "ratio"),
+        (lambda lines: lines[:-1], 1, "is missing"),
+        (lambda lines: [*lines, lines[-1].replace(",hot,", ",warm,").replace(",cold,", ",warm,")], 1, "no page asks"),
     ],
 )
-def test_a_changed_a_missing_and_an_invented_fact_are_named(check, capsys, change, said):
-    assert check(change) == 1
-    assert said in capsys.readouterr().err
+def test_recorded_facts_are_what_the_records_say_and_a_changed_a_missing_or_an_invented_one_is_named(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    change: Callable[[list[str]], list[str]], status: int, said: str,
+) -> None:  # fmt: skip
+    shutil.copytree(ROOT / "reports" / RECORDED, tmp_path / RECORDED)
+    path = tmp_path / RECORDED / "facts.csv"
+    path.write_text("\n".join(change(path.read_text(encoding="utf-8").splitlines())) + "\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["recompute.py", "--reports", str(tmp_path)])
+    assert runner.main() == status
+    told = capsys.readouterr()
+    assert said in told.out + told.err
 
 
-def test_gains_of_published_products_are_what_the_published_times_say(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "runners"))
-    runner = importlib.import_module("recompute")
+def test_gains_of_published_products_are_what_the_published_times_say(runner: ModuleType, tmp_path: Path) -> None:
     facts = products.facts(products.times([]))
     path = table.write(facts[table.COLUMNS], tmp_path)
     count, wrong = runner.wrong_products(path)

@@ -1,6 +1,6 @@
 """Sputnik's tables III and IV of whole networks: every launch in one graph, memory measured, steps' times beside.
 
-For how much of a network's time a kernel runs is in busy.csv, which `runners/network_busy.py` writes.
+For how much of a network's time a kernel runs is in busy.csv, which `runners/gpu_studies.py` writes.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from nnzbench.site import gpu_libraries
 
 @pytest.fixture(scope="module")
 def runner() -> ModuleType:
-    path = Path(__file__).resolve().parents[4] / "runners" / "three_devices.py"
-    spec = importlib.util.spec_from_file_location("three_devices", path)
+    path = Path(__file__).resolve().parents[4] / "runners" / "gpu_studies.py"
+    spec = importlib.util.spec_from_file_location("gpu_studies", path)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)

@@ -1,21 +1,15 @@
-"""Where blocks run, on schedulers that are known: the formula's, and one that fills its multiprocessors in order."""
+"""Where blocks run, on schedulers that are known, and a trace of a network; `devices` is tested beside its page."""
 
 from __future__ import annotations
 
 import heapq
-import importlib
-from pathlib import Path
+import json
 
 import numpy as np
 import pytest
 
+RUNNER = "gpu_studies"
 SMS = 8
-
-
-@pytest.fixture
-def runner(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners"))
-    return importlib.import_module("block_scheduler")
 
 
 def grid_of(runner, first, per_sm=1, count=4 * SMS, lengths=None, late=0):
@@ -69,3 +63,14 @@ def test_the_page_names_the_gpu_and_every_grid(runner):
     text = runner.page("NVIDIA X", SMS, [grid_of(runner, lambda block: block % SMS)] * 2)
     assert text.count("| equal |") == 2
     assert "# Where blocks run on NVIDIA X" in text
+
+
+def test_kernels_of_a_trace_are_summed_in_their_order(runner, tmp_path):
+    events = [
+        {"cat": "kernel", "ts": 5.0, "dur": 2.0},
+        {"cat": "kernel", "ts": 1.0, "dur": 3.5},
+        {"cat": "gpu_memcpy", "ts": 9.0, "dur": 1.0},
+        {"ph": "M"},
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    assert runner.kernels_us(tmp_path / "trace.json") == [3.5, 2.0]
