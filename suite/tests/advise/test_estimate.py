@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import replace
-from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fake_records import record
+from fake_records import record, timed
 from own_files import has_safetensors, write_all
 
 from nnzbench.advise import estimate
@@ -27,27 +27,28 @@ def law(kernel, m, k, n, nnz):
 
 def records():
     rows = []
-    for m in (256, 512, 1024, 2048):
-        for k in (256, 1024, 2048):
-            for n in (8, 64, 512):
-                for level in (0.8, 0.95):
-                    nnz = round(m * k * (1 - level))
-                    for kernel, variant in (("cublas", "f32_x"), ("sputnik", "v"), ("balanced", "paper_w8")):
-                        us = law(kernel, m, k, n, nnz)
-                        rows.append(
-                            record(
-                                experiment="sputnik_rnn", problem=f"{m}x{k}x{n}_{level}", m=m, k=k, n=n, nnz=nnz,
-                                sparsity=level, kernel=kernel, variant=variant, selected=True, median_us=us, q1_us=us,
-                                q3_us=us,
-                            )
-                        )  # fmt: skip
+    for m, k, n, level in product((256, 512, 1024, 2048), (256, 1024, 2048), (8, 64, 512), (0.8, 0.95)):
+        sizes = {"m": m, "k": k, "n": n, "nnz": round(m * k * (1 - level)), "sparsity": level}
+        for kernel, variant in (("cublas", "f32_x"), ("sputnik", "v"), ("balanced", "paper_w8")):
+            us = law(kernel, m, k, n, sizes["nnz"])
+            about = {"experiment": "sputnik_rnn", "problem": f"{m}x{k}x{n}_{level}", "selected": True}
+            rows.append(timed(kernel, us, variant, **about, **sizes))
     return rows
+
+
+RECORDS = records()
+OF_SPUTNIK = [row for row in RECORDS if row.kernel == "sputnik"]
+
+
+def scaled(rows, by=1.0, **changes):
+    """Other rows with so many times their times."""
+    return [replace(row, median_us=by * row.median_us, **changes) for row in rows]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("reports")
-    append(path / "nvidia-h200" / "sputnik_rnn" / "records.csv", records())
+    append(path / "nvidia-h200" / "sputnik_rnn" / "records.csv", RECORDS)
     return path
 
 
@@ -56,22 +57,39 @@ def recorded(folder):
     return load("nvidia-h200", [folder])
 
 
-def test_a_kernel_that_computes_in_tf32_alone_is_no_answer_in_fp32(tmp_path):
-    fast = [replace(row, kernel="tensor_spmm_tf32", median_us=row.median_us / 100) for row in records()]
-    append(tmp_path / "nvidia-h200/llm_layers/records.csv", [row for row in fast if row.variant == "v"])
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    (layer,) = layers.load(["768x1536@0.9"])
-    found = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths[0]
+@pytest.fixture
+def beside(tmp_path):
+    """A function: what is recorded where an experiment has rows beside the usual ones (or others in their place)."""
+
+    def recorded(experiment, rows, usual=RECORDS):
+        append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", usual)
+        append(tmp_path / "nvidia-h200" / experiment / "records.csv", rows)
+        return load("nvidia-h200", [tmp_path])
+
+    return recorded
+
+
+def ask(recorded, text, *ns, pattern="uniform", **question):
+    (layer,) = layers.load([text], pattern=pattern)
+    return estimate.answer(layer, Question(ns, **question), recorded)
+
+
+def entries(width):
+    return {one.kernel: one for one in width.entries}
+
+
+def test_a_kernel_that_computes_in_tf32_alone_is_no_answer_in_fp32(beside):
+    fast = beside("llm_layers", scaled(OF_SPUTNIK, 0.01, kernel="tensor_spmm_tf32"))
+    (found,) = ask(fast, "768x1536@0.9", 32).widths
     assert (found.entries[0].kernel, found.entries[0].math) == ("tensor_spmm_tf32", "tf32")
     assert found.sparse("f32").kernel == "sputnik"
 
 
 def test_times_between_those_recorded_are_found(recorded):
-    (layer,) = layers.load(["768x1536@0.9"])
-    found = estimate.answer(layer, Question((32,)), recorded)
-    times = {one.kernel: one.hot_us for one in found.widths[0].entries}
+    found = ask(recorded, "768x1536@0.9", 32)
     for kernel in ("cublas", "sputnik"):
-        assert times[kernel] == pytest.approx(law(kernel, 768, 1536, 32, layer.matrix.nnz), rel=0.1)
+        wanted = law(kernel, 768, 1536, 32, found.nnz)
+        assert entries(found.widths[0])[kernel].hot_us == pytest.approx(wanted, rel=0.1)
     assert found.estimated
     assert all(one.uncertainty < 0.1 for one in found.widths[0].timed())
     assert found.widths[0].near[0].octaves < 2
@@ -79,183 +97,141 @@ def test_times_between_those_recorded_are_found(recorded):
 
 def test_a_kernel_whose_times_follow_no_law_gets_no_estimate(tmp_path):
     """Where a problem of the same sizes is recorded, it has those times."""
-    wild = np.random.default_rng(0).choice([0.05, 1.0, 20.0], len(records()))
+    wild = np.random.default_rng(0).choice([0.05, 1.0, 20.0], len(RECORDS)).tolist()
     rows = [
         replace(row, median_us=row.median_us * by) if row.kernel == "sputnik" else row
-        for row, by in zip(records(), wild.tolist(), strict=True)
+        for row, by in zip(RECORDS, wild, strict=True)
     ]
     append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", rows)
-    (layer,) = layers.load(["768x1536@0.9"])
-    found = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths[0]
-    (sputnik,) = (one for one in found.entries if one.kernel == "sputnik")
+    recorded = load("nvidia-h200", [tmp_path])
+    sputnik = entries(ask(recorded, "768x1536@0.9", 32).widths[0])["sputnik"]
     assert (sputnik.us, sputnik.unestimated) == (None, True)
     assert sputnik.reason.startswith("estimates of it are off by ")
-    (same,) = layers.load(["512x1024@0.8"])
-    found = estimate.answer(same, Question((64,)), load("nvidia-h200", [tmp_path])).widths[0]
-    (sputnik,) = (one for one in found.entries if one.kernel == "sputnik")
+    sputnik = entries(ask(recorded, "512x1024@0.8", 64).widths[0])["sputnik"]
     (row,) = (row for row in rows if (row.kernel, row.problem) == ("sputnik", "512x1024x64_0.8"))
     assert sputnik.recorded
     assert sputnik.us == pytest.approx(row.median_us, rel=1e-4)
 
 
-def test_a_networks_step_is_no_product_to_estimate_from(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    quick = [replace(row, experiment="sputnik_mobilenet", median_us=row.median_us / 20) for row in records()]
-    steps = [replace(row, shape="bias_relu", problem=f"{row.problem}_step") for row in quick]
-    append(tmp_path / "nvidia-h200/sputnik_mobilenet/records.csv", steps)
-    (layer,) = layers.load(["768x1536@0.9"])
-    found = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths[0]
-    times = {one.kernel: one.hot_us for one in found.entries}
-    assert times["cublas"] == pytest.approx(law("cublas", 768, 1536, 32, layer.matrix.nnz), rel=0.1)
+@pytest.mark.parametrize(
+    ("experiment", "by", "changes"),
+    [
+        ("sputnik_mobilenet", 0.05, {"shape": "bias_relu", "experiment": "sputnik_mobilenet"}),  # a network's step
+        ("awkward_sizes", 100, {"experiment": "awkward_sizes"}),  # recorded for checking, and says nothing of speed
+    ],
+)
+def test_what_is_no_product_or_was_recorded_for_checking_is_not_estimated_from(beside, experiment, by, changes):
+    (width,) = ask(beside(experiment, scaled(RECORDS, by, **changes)), "768x1536@0.9", 32).widths
+    for kernel in ("cublas", "sputnik"):
+        assert entries(width)[kernel].us == pytest.approx(law(kernel, 768, 1536, 32, 768 * 1536 / 10), rel=0.1)
+
+
+def test_times_of_a_blocked_format_are_not_those_of_other_patterns(beside):
+    fast = [
+        row
+        for variant, by in (("csr_alg3_row", 1.0), ("bell32_row", 0.01))
+        for row in scaled(OF_SPUTNIK, by, experiment="granularity", kernel="cusparse", variant=variant)
+    ]
+    (width,) = ask(beside("granularity", fast), "512x1536@0.9", 32).widths
+    assert entries(width)["cusparse"].us == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
 
 
 def test_a_kernel_that_refuses_the_pattern_gets_no_time(recorded):
-    (layer,) = layers.load(["768x1536@0.9"])
-    found = estimate.answer(layer, Question((32,)), recorded)
-    assert {one.kernel: one.reason for one in found.widths[0].entries}["balanced"].startswith("not balanced")
-    (balanced,) = layers.load(["768x1536@0.9"], pattern="balanced")
-    found = estimate.answer(balanced, Question((8,)), recorded)
-    assert "balanced" in [one.kernel for one in found.widths[0].timed()]
+    assert entries(ask(recorded, "768x1536@0.9", 32).widths[0])["balanced"].reason.startswith("not balanced")
+    assert entries(ask(recorded, "768x1536@0.9", 8, pattern="balanced").widths[0])["balanced"].us
 
 
 def test_the_crossover_is_looked_for_where_both_sides_are_recorded(recorded):
-    (layer,) = layers.load(["1024x1024@0.5"])
-    found = estimate.answer(layer, Question((8,), kernels=("cublas", "sputnik")), recorded)
-    truth = [
-        n for n in range(8, 513) if law("sputnik", 1024, 1024, n, 1 << 19) >= law("cublas", 1024, 1024, n, 1 << 19)
-    ]
-    assert found.crossover.n == pytest.approx(truth[0], rel=0.35)
+    found = ask(recorded, "1024x1024@0.5", 8, kernels=("cublas", "sputnik"))
+    sizes = [(1024, 1024, n, 1 << 19) for n in range(8, 513)]
+    truth = next(one[2] for one in sizes if law("sputnik", *one) >= law("cublas", *one))
+    assert found.crossover.n == pytest.approx(truth, rel=0.35)
     assert found.curve[0][0] >= 8
     assert found.curve[-1][0] <= 512
 
 
-def test_a_kernel_that_refuses_a_width_gets_no_time_there(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    for n in (8, 64, 512):  # ASpT's kernels take 32 and 128 columns
-        rows = [replace(row, kernel="aspt", median_us=row.median_us / 2) for row in records() if row.n == n]
-        append(tmp_path / "nvidia-h200/sputnik_figure1/records.csv", [row for row in rows if row.kernel == "aspt"])
-    (layer,) = layers.load(["768x1536@0.9"])
-    found = estimate.answer(layer, Question((32, 64)), load("nvidia-h200", [tmp_path]))
-    entries = [{one.kernel: one for one in width.entries} for width in found.widths]
-    assert entries[0]["aspt"].us
-    assert entries[1]["aspt"].us is None
-    assert "32 or 128 columns, not 64" in entries[1]["aspt"].reason
-    slower = min(point[2] for point in found.curve if point[0] == 64)
-    assert slower == pytest.approx(entries[1]["sputnik"].us)
+def test_a_kernel_that_refuses_a_width_gets_no_time_there(beside):
+    aspt = beside("sputnik_figure1", scaled(OF_SPUTNIK, 0.5, kernel="aspt"))  # its kernels take 32 and 128 columns
+    found = ask(aspt, "768x1536@0.9", 32, 64)
+    taken, refused = map(entries, found.widths)
+    assert taken["aspt"].us
+    assert refused["aspt"].us is None
+    assert "32 or 128 columns, not 64" in refused["aspt"].reason
+    assert min(point[2] for point in found.curve if point[0] == 64) == pytest.approx(refused["sputnik"].us)
 
 
-def test_what_was_recorded_for_checking_says_nothing_of_speed(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    slow = [replace(row, experiment="awkward_sizes", median_us=100 * row.median_us) for row in records()]
-    append(tmp_path / "nvidia-h200/awkward_sizes/records.csv", slow)
-    (layer,) = layers.load(["512x1536@0.9"])
-    (width,) = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths
-    found = {one.kernel: one.hot_us for one in width.entries}
-    assert found["sputnik"] == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
-
-
-def test_times_of_a_blocked_format_are_not_those_of_other_patterns(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    fast = [
-        replace(row, experiment="granularity", kernel="cusparse", variant=variant, median_us=row.median_us * factor)
-        for row in records()
-        if row.kernel == "sputnik"
-        for variant, factor in (("csr_alg3_row", 1.0), ("bell32_row", 0.01))
-    ]
-    append(tmp_path / "nvidia-h200/granularity/records.csv", fast)
-    (layer,) = layers.load(["512x1536@0.9"])
-    (width,) = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths
-    found = {one.kernel: one.hot_us for one in width.entries}
-    assert found["cusparse"] == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
-
-
-def test_each_kernel_is_a_guess_by_itself_whatever_is_recorded_of_others(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    rows = [replace(row, kernel="ring", m=64 * row.m) for row in records() if row.kernel == "sputnik"]
-    append(tmp_path / "nvidia-h200/llm_layers/records.csv", rows)
-    recorded = load("nvidia-h200", [tmp_path])
-    (layer,) = layers.load(["512x1536@0.9"])
-    near = estimate.answer(layer, Question((32,)), recorded)
-    found = {one.kernel: one for one in near.widths[0].entries}
+def test_each_kernel_is_a_guess_by_itself_whatever_is_recorded_of_others(beside):
+    recorded = beside("llm_layers", [replace(row, kernel="ring", m=64 * row.m) for row in OF_SPUTNIK])
+    near = ask(recorded, "512x1536@0.9", 32)
+    found = entries(near.widths[0])
     assert found["sputnik"].guess == ""
     assert found["ring"].us
     assert "within 3 octaves" in found["ring"].guess
     assert near.verdict(near.widths[0]).chosen.kernel == "sputnik"
-    (layer,) = layers.load(["16x16@0.5"])
-    far = estimate.answer(layer, Question((8,)), recorded)
+    far = ask(recorded, "16x16@0.5", 8)
     assert all(one.guess for one in far.widths[0].timed())
     chosen = far.verdict(far.widths[0]).chosen
     assert chosen is None or chosen.dense
 
 
 def test_wider_than_anything_recorded_is_a_guess(recorded):
-    (layer,) = layers.load(["512x1536@0.9"])
-    found = estimate.answer(layer, Question((512, 1024)), recorded)
-    assert [one.guess for width in found.widths for one in width.timed()] == [
-        *[""] * len(found.widths[0].timed()), *["is recorded up to a width of 512"] * len(found.widths[1].timed())
-    ]  # fmt: skip
+    known, wider = ask(recorded, "512x1536@0.9", 512, 1024).widths
+    assert {one.guess for one in known.timed()} == {""}
+    assert {one.guess for one in wider.timed()} == {"is recorded up to a width of 512"}
 
 
 def test_kernels_asked_for_by_name_and_not_recorded_are_named(recorded):
-    (layer,) = layers.load(["512x1536@0.9"])
-    found = estimate.answer(layer, Question((32,), kernels=("cusparse", "cublas")), recorded)
-    assert {one.kernel: one.reason for one in found.widths[0].entries}["cusparse"] == "not recorded on nvidia-h200"
+    (width,) = ask(recorded, "512x1536@0.9", 32, kernels=("cusparse", "cublas")).widths
+    assert entries(width)["cusparse"].reason == "not recorded on nvidia-h200"
     with pytest.raises(RecordError, match=r"^no spmm in f32 .* nvidia-h200: cusparse: not recorded on nvidia-h200$"):
-        estimate.answer(layer, Question((32,), kernels=("cusparse",)), recorded)
+        ask(recorded, "512x1536@0.9", 32, kernels=("cusparse",))
     with pytest.raises(RecordError, match="aspt: no f16 form"):
-        estimate.answer(layer, Question((32,), dtype="f16", kernels=("aspt",)), recorded)
+        ask(recorded, "512x1536@0.9", 32, dtype="f16", kernels=("aspt",))
 
 
-def test_kernels_that_take_one_width_alone_stay_in_the_crossover_at_that_width(tmp_path):
-    rows = [row for row in records() if row.kernel != "balanced"]
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", rows)
-    fast = [replace(row, kernel="aspt", n=32, median_us=1.0) for row in rows if row.kernel == "sputnik" and row.n == 8]
-    append(tmp_path / "nvidia-h200/sputnik_figure1/records.csv", fast)
-    (layer,) = layers.load(["1024x1024@0.5"])
-    found = estimate.answer(layer, Question((64,)), load("nvidia-h200", [tmp_path]))
-    curve = {n: sparse for n, _, sparse in found.curve}
+def test_kernels_that_take_one_width_alone_stay_in_the_crossover_at_that_width(beside):
+    rows = [row for row in RECORDS if row.kernel != "balanced"]
+    fast = [replace(row, kernel="aspt", n=32, median_us=1.0) for row in OF_SPUTNIK if row.n == 8]
+    curve = {n: us for n, _, us in ask(beside("sputnik_figure1", fast, rows), "1024x1024@0.5", 64).curve}
     assert curve[32] == pytest.approx(1.0, rel=0.1)  # it was asked about 64 columns, which it does not take
     assert curve[45] > 2
 
 
 def test_far_from_what_is_recorded_it_is_a_guess_without_a_crossover(recorded):
-    (layer,) = layers.load(["16x16@0.5"])
-    far = estimate.answer(layer, Question((8,)), recorded)
+    far = ask(recorded, "16x16@0.5", 8)
     assert (far.curve, far.verdict(far.widths[0]).reason) == ((), "guess")
-    (layer,) = layers.load(["64x512@0.5"])
-    found = estimate.answer(layer, Question((100,)), recorded)
-    assert 100 in [n for n, _, _ in found.curve]
+    assert 100 in [n for n, _, _ in ask(recorded, "64x512@0.5", 100).curve]
 
 
-def test_one_column_of_dense_is_estimated_from_vectors_where_these_are_nearer(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+def test_one_column_of_dense_is_estimated_from_vectors_where_these_are_nearer(beside):
     vectors = [
-        replace(row, op="spmv", n=1, problem=f"{row.problem}_v", median_us=row.median_us / 2, q1_us=row.median_us / 2)
-        for row in records()
+        replace(row, op="spmv", n=1, problem=f"{row.problem}_v", median_us=row.median_us / 2)
+        for row in RECORDS
         if row.n == 8 and row.kernel == "cublas"
     ]
-    append(tmp_path / "nvidia-h200/ese_lstm/records.csv", vectors)
-    (layer,) = layers.load(["512x1024@0.9"])
-    widths = estimate.answer(layer, Question((1, 8)), load("nvidia-h200", [tmp_path])).widths
-    one, eight = ({entry.kernel: entry.us for entry in width.entries} for width in widths)
+    one, eight = map(entries, ask(beside("ese_lstm", vectors), "512x1024@0.9", 1, 8).widths)
     half = law("cublas", 512, 1024, 8, 0) / 2
-    assert one["cublas"] == pytest.approx(half, rel=0.1)
-    assert eight["cublas"] == pytest.approx(2 * half, rel=0.1)
-    assert one["sputnik"] < eight["sputnik"] * 1.01
+    assert one["cublas"].us == pytest.approx(half, rel=0.1)
+    assert eight["cublas"].us == pytest.approx(2 * half, rel=0.1)
+    assert one["sputnik"].us < eight["sputnik"].us * 1.01
 
 
-def test_too_few_rows_estimate_nothing_and_a_type_that_is_recorded_is_named(recorded):
-    (layer,) = layers.load(["256x256@0.5"])
+def test_half_precision_of_either_kind_is_estimated_from_fp16_and_too_little_of_a_type_is_told(recorded, beside):
+    halves = scaled(OF_SPUTNIK, 0.5, kernel="tensor_spmm", dtype="f16", experiment="llm_layers")
+    both = beside("llm_layers", halves)
+    times = [entries(ask(both, "768x1536@0.9", 32, dtype=dtype).widths[0]) for dtype in ("f16", "bf16")]
+    assert times[0]["tensor_spmm"].us == times[1]["tensor_spmm"].us
+    assert times[1]["tensor_spmm"].math == "bf16"
     with pytest.raises(RecordError, match=r"too little of spmm in bf16 .*--dtype f32$"):
-        estimate.answer(layer, Question((8,), dtype="bf16"), recorded)
+        ask(recorded, "256x256@0.5", 8, dtype="bf16")
     with pytest.raises(RecordError, match="too little of sddmm"):
-        estimate.answer(layer, Question((8,), op="sddmm"), recorded)
+        ask(recorded, "256x256@0.5", 8, op="sddmm")
 
 
 @pytest.mark.parametrize("damage", ["cut", "header", "number", "bytes", "link"])
 def test_damaged_records_are_one_sentence(tmp_path, damage):
     path = tmp_path / "nvidia-h200" / "e" / "records.csv"
-    append(path, records()[:30])
+    append(path, RECORDS[:30])
     text = path.read_text()
     if damage == "cut":
         path.write_text("")
@@ -274,7 +250,7 @@ def test_damaged_records_are_one_sentence(tmp_path, damage):
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"matrix": "no/such.smtx", "measured": {}}', "link"])
 def test_a_damaged_trial_is_one_sentence(tmp_path, damage):
-    append(tmp_path / "nvidia-h200" / "e" / "records.csv", records()[:30])
+    append(tmp_path / "nvidia-h200" / "e" / "records.csv", RECORDS[:30])
     path = tmp_path / "nvidia-h200" / "best_trial" / "trial.jsonl"
     path.parent.mkdir()
     if damage == "link":
@@ -301,14 +277,10 @@ def test_no_estimate_is_below_what_a_launch_takes(recorded):
     assert model.at([Sizes(1, 1, 1, 0)])[0] >= least
 
 
-@cache
-def invoke(*words):
-    return CliRunner().invoke(main, ["best", *words], catch_exceptions=False)
-
-
 def test_every_format_is_estimated(tmp_path, folder):
     files = write_all(tmp_path, has_safetensors())
-    result = invoke(*files.values(), "--n", "8", "--gpu", "nvidia-h200", "--reports", str(folder), "--json")
+    words = ["best", *files.values(), "--n", "8", "--gpu", "nvidia-h200", "--reports", str(folder), "--json"]
+    result = CliRunner().invoke(main, list(map(str, words)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     answers = json.loads(result.stdout)["answers"]
     assert len(answers) == len(files)
@@ -318,7 +290,7 @@ def test_every_format_is_estimated(tmp_path, folder):
 def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
     """Invented times of neighbouring widths, a fifth above what is recorded, are believed; other kernels stay."""
     name = next(iter(index.dlmc()))
-    rows = [replace(row, source=f"dlmc:{name}" if at < 9 else row.source) for at, row in enumerate(records())]
+    rows = [replace(row, source=f"dlmc:{name}" if at < 9 else row.source) for at, row in enumerate(RECORDS)]
     append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", rows)
     everything = load("nvidia-h200", [tmp_path])
     left = load("nvidia-h200", [tmp_path], frozenset([f"dlmc:{name}"]))
@@ -339,9 +311,9 @@ def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
 
 
 def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", RECORDS)
     assert load("H200", [tmp_path]).gpu == "nvidia-h200"
-    append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", records())
+    append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", RECORDS)
     with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
         load("nvidia", [tmp_path])
 
