@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -25,8 +25,8 @@ LOG = "run.log"
 Clock = Callable[[], float]
 
 
-class RunProgress(Protocol):
-    """What a run tells while it goes on."""
+class RunProgress:
+    """What a run tells while it goes on: nothing, for a caller's own program. `Lines` and `Bar` tell it."""
 
     def start(self, title: str, steps: int, ends: float | None = None) -> None:
         """`steps` problems lie ahead, which end at `ends` of the monotonic clock at the latest."""
@@ -44,17 +44,7 @@ class RunProgress(Protocol):
         """Something the user should know at once."""
 
 
-class Quiet:
-    """Tells nothing: for a caller's own program."""
-
-    def start(self, title: str, steps: int, ends: float | None = None) -> None: ...
-    def step(self, text: str) -> None: ...
-    def advance(self) -> None: ...
-    def note(self, text: str) -> None: ...
-    def tell(self, text: str) -> None: ...
-
-
-class Lines:
+class Lines(RunProgress):
     """Plain lines on standard error, at most one a minute; with `verbose` each step and detail."""
 
     def __init__(self, log: TextIO | None = None, verbose: bool = False, clock: Clock = time.monotonic) -> None:
@@ -172,4 +162,4 @@ def progress_bar(lines: bool = True, log: Path | None = None, verbose: bool = Fa
             stack.enter_context(bar.bar)
             yield bar
         else:
-            yield Lines(file, verbose) if lines else Quiet()
+            yield Lines(file, verbose) if lines else RunProgress()

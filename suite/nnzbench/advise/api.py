@@ -30,7 +30,7 @@ from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import unknown
 from nnzbench.problems.problem import DType
-from nnzbench.progress import Quiet
+from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError
 
@@ -80,7 +80,7 @@ def best(
     with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
         folder = Path(scratch if out is None else out) / session.device.gpu / EXPERIMENT
         with Results(folder, True, False, session.environment, lambda note: None) as results:
-            return measured.answer(one, question, session, results, Quiet())
+            return measured.answer(one, question, session, results, RunProgress())
 
 
 def operator(
@@ -108,7 +108,7 @@ def operator(
     session = _session(device)
     problem = one.problem("spmm", int(n), dtype or one.dtype)
     names = None if kernel is None else [kernel]
-    return make(problem, one.operands(problem), session, Quiet(), names, float(budget))
+    return make(problem, one.operands(problem), session, RunProgress(), names, float(budget))
 
 
 def load(folder: str | Path, *, device: str | None = None, trust: bool = False) -> Operator:
@@ -140,7 +140,7 @@ def packed_layer(
         with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
             folder = Path(scratch) / EXPERIMENT
             with Results(folder, True, False, session.environment, lambda note: None) as results:
-                answered = measured.answer(one, question, session, results, Quiet())
+                answered = measured.answer(one, question, session, results, RunProgress())
                 if session.device.timer and not any(width.sparse(answered.dtype) for width in answered.widths):
                     raise OperatorError(f"no sparse kernel was timed within {budget:g} s: give more by budget")
                 packer.add(one, question, answered)

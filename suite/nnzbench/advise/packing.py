@@ -19,7 +19,7 @@ from nnzbench.operators.make import draft, make
 from nnzbench.operators.packed import Saved
 from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import Problem
-from nnzbench.progress import Quiet
+from nnzbench.progress import RunProgress
 
 WIDTHS = (1, 8, 16, 32, 64)
 """Most tokens that choices are for, where none are named."""
@@ -66,7 +66,7 @@ def measured(session: Session) -> Make:
     """Choices by the times that operators take on this device, which checks them."""
 
     def made(problem: Problem, operands: Operands, names: list[str]) -> Saved:
-        operator = make(problem, operands, session, Quiet(), names, SECONDS, "tokens")
+        operator = make(problem, operands, session, RunProgress(), names, SECONDS, "tokens")
         operator.close()
         if operator.packed.saved is None:  # never of one that was made here
             raise OperatorError("an operator with programs of its own is not packed")

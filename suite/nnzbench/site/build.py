@@ -17,7 +17,7 @@ from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
 from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.progress import Quiet, RunProgress
+from nnzbench.progress import RunProgress
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
@@ -83,7 +83,7 @@ def build(
     jobs += [Job(name, _build_unrecorded, (name, reports / name)) for name in alone]
     jobs += [Job(generations_page.FOLDER, generations_page.write, (reports,))] * whole
     jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs]
-    progress = progress or Quiet()
+    progress = progress or RunProgress()
     progress.start("pages", len(jobs) + bool(everything))
     done = list(each_done(jobs, workers, progress))
     drawn = dict(zip(folders, done, strict=False))

@@ -10,6 +10,9 @@ import numpy as np
 from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
+from nnzbench.progress import RunProgress
+
+Silent = RunProgress
 
 
 class FakeClock:
@@ -72,20 +75,6 @@ class FakeTimer:
 
     def throttle_reasons(self):
         return self.reasons()
-
-
-class Silent:
-    """Tells nothing."""
-
-    def start(self, title: str, steps: int, ends: float | None = None) -> None: ...
-
-    def step(self, text: str) -> None: ...
-
-    def advance(self) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def tell(self, text: str) -> None: ...
 
 
 class FakeDevice:

@@ -14,7 +14,7 @@ from nnzbench.measure.timing import StoppingRule
 from nnzbench.operators.make import Unrecorded
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.reference import reference
-from nnzbench.progress import Quiet
+from nnzbench.progress import RunProgress
 
 pytestmark = pytest.mark.gpu
 KERNELS = ("cublas", "sparsert", "row_stream", "sputnik", "ring")
@@ -30,7 +30,7 @@ def searched(seconds):
     attempts = Attempts("mine", session, Unrecorded(), POLICIES, StoppingRule(), kept=rows)
     subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     started = time.monotonic()
-    search(subject, operands, KERNELS, attempts, seconds, Quiet())
+    search(subject, operands, KERNELS, attempts, seconds, RunProgress())
     took = time.monotonic() - started
     assert not [row for row in rows if row.status not in ("ok", "unsupported", "timeout")]
     return {(row.kernel, row.variant): row.median_us for row in rows if row.policy == "hot" and row.median_us}, took

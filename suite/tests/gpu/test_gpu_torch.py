@@ -18,7 +18,7 @@ def pair(gpu):
     from nnzbench.advise import api
     from nnzbench.operators.family import Family
     from nnzbench.operators.make import make
-    from nnzbench.progress import Quiet
+    from nnzbench.progress import RunProgress
     from nnzbench.torch import SparseLinear
 
     torch.manual_seed(0)
@@ -27,7 +27,7 @@ def pair(gpu):
     layer, made = api.as_layer(linear.weight), {}
     for n, kernel in ((1, "delta_spmv"), (16, "tensor_spmm")):
         problem = layer.problem("spmm", n, "f16")
-        made[n] = make(problem, layer.operands(problem), api._session(None), Quiet(), [kernel], 20.0, "tokens")
+        made[n] = make(problem, layer.operands(problem), api._session(None), RunProgress(), [kernel], 20.0, "tokens")
     return linear, SparseLinear(Family(1536, FEATURES, made), linear.bias)
 
 

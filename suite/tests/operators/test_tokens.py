@@ -12,7 +12,7 @@ from nnzbench.operators.make import draft, make, remake
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.operands import round_to, storage_dtype
-from nnzbench.progress import Quiet
+from nnzbench.progress import RunProgress
 
 M, K = 70, 200
 # kernel, type, most tokens, whether fewer are taken as they come, whether its operands are turned on the way
@@ -27,7 +27,7 @@ CASES = [
 def made(kernel, dtype, n, m=M, k=K):
     layer = api.as_layer(matrix(m, k, 0.3, empty=(4,)).to_dense())
     problem = layer.problem("spmm", n, dtype)
-    operator = make(problem, layer.operands(problem), api._session("cpu"), Quiet(), [kernel], 10.0, "tokens")
+    operator = make(problem, layer.operands(problem), api._session("cpu"), RunProgress(), [kernel], 10.0, "tokens")
     return operator, round_to(layer.matrix.to_dense(), dtype).astype(np.float64)
 
 

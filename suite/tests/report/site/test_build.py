@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from nnzbench.progress import Quiet
+from nnzbench.progress import RunProgress
 from nnzbench.records.record import RecordError
 from nnzbench.site import build
 
@@ -22,12 +22,12 @@ def jobs(*numbers: int) -> list[build.Job]:
 
 
 def test_many_pages_are_drawn_by_other_processes_and_come_in_order() -> None:
-    found = list(build.each_done(jobs(*range(build.MANY)), 2, Quiet()))
+    found = list(build.each_done(jobs(*range(build.MANY)), 2, RunProgress()))
     assert [at for at, _ in found] == list(range(build.MANY))
     assert os.getpid() not in {process for _, process in found}
     with pytest.raises(RecordError, match="-1 is below zero"):
-        list(build.each_done(jobs(*range(build.MANY), -1), 2, Quiet()))
+        list(build.each_done(jobs(*range(build.MANY), -1), 2, RunProgress()))
 
 
 def test_few_pages_are_drawn_by_this_process() -> None:
-    assert {process for _, process in build.each_done(jobs(1, 2), 2, Quiet())} == {os.getpid()}
+    assert {process for _, process in build.each_done(jobs(1, 2), 2, RunProgress())} == {os.getpid()}
