@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import functools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -28,19 +27,14 @@ import pandas as pd
 
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer
-from nnzbench.advise.measured import BUDGET_S, Question, unrecorded
+from nnzbench.advise.measured import BUDGET_S, Asked, Question, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
 from nnzbench.facts.results import geometric_mean
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import Attempts, Subject
-from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session, open_session
-from nnzbench.measure.timing import StoppingRule
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType
-from nnzbench.problems.reference import reference
 from nnzbench.problems.sources import find_real
 from nnzbench.progress import Lines
 from nnzbench.records.folder import Results, drop_cut_off_line
@@ -134,22 +128,17 @@ def ask(case: Case, seconds: float, session: Session, results: Results, ends: fl
     """Searches within the time, then goes on without a limit; None where `ends` of the session's clock comes first."""
     one = layer_of(case)
     problem = unrecorded(one.problem("spmm", case.n, case.dtype), results)
-    operands = one.operands(problem)
-    rows: list[Record] = []
-    attempts = Attempts(layer.EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
-    subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     names = [name for name in baselines("spmm") if case.dtype in session.kernels[name].dtypes]
-    timed = session.device.timer is not None
-    attempts.policies = POLICIES if timed else ()
-    with Search(subject, operands, names, attempts, Lines()) as under_way:
+    asked = Asked(case.n, problem, one, names, session, results, Lines())
+    with asked.search as under_way:
         within = under_way.go(min(seconds, ends - session.clock()))
-        _, found, found_us = fastest(rows, case.dtype)
+        _, found, found_us = fastest(asked.rows, case.dtype)
         started = session.clock()
-        attempts.policies = ("hot",) if timed else ()
+        asked.attempts.policies = asked.attempts.policies[:1]  # hot, where times are taken
         everything = under_way.go(ends - started)
     if everything.unfinished:
         return None
-    measured, best, best_us = fastest(rows, case.dtype)
+    measured, best, best_us = fastest(asked.rows, case.dtype)
     return Outcome(
         case.matrix, case.dtype, case.n, session.device.gpu, context.commit(dict(session.environment)), found, found_us,
         best, best_us, sum(within.tried.values()), sum(everything.tried.values()),

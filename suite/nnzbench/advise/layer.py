@@ -136,12 +136,12 @@ def load(
         spec = _SPEC.fullmatch(text)
         if not spec and _ALMOST.fullmatch(text) and not os.path.lexists(text):
             raise MatrixError(f"{text}: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9.")
-        layers += [_generated(text, spec, pattern)] if spec else [_layer(one) for one in _read(text, match, every)]
+        if spec:
+            layers.append(_generated(text, spec, pattern))
+        else:
+            named = match or (("*",) if every and files.holds_many(text) else ())
+            layers += map(_layer, files.read(text, named))
     return layers
-
-
-def _read(text: str, match: Sequence[str], every: bool) -> list[files.Matrix]:
-    return files.read(text, match or (("*",) if every and files.holds_many(text) else ()))
 
 
 def from_matrix(matrix: CSR, label: str = "matrix", dtype: DType = "f32") -> Layer:

@@ -85,11 +85,11 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
     widths: list[Width] = []
     problems: list[str] = []
 
-    def ask(n: int, seconds: float, under_way: ExitStack) -> _Asked:
+    def ask(n: int, seconds: float, under_way: ExitStack) -> Asked:
         problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
         problems.append(problem.name)
         progress.start(f"{layer.label}, N = {n}", len(names))
-        asked = _Asked(n, problem, layer, names, session, results, progress)
+        asked = Asked(n, problem, layer, names, session, results, progress)
         under_way.enter_context(asked.search)
         asked.search.go(seconds)
         return asked
@@ -155,7 +155,7 @@ class _Sizes:
             self.known[kernel, candidate.variant] = weights_bytes(plan, self.operands, outcome.resources)
 
 
-class _Asked:
+class Asked:
     """What is asked about one width, by a search that is to be entered: what compiles ends with the `with` block."""
 
     def __init__(
@@ -170,17 +170,17 @@ class _Asked:
     ) -> None:
         self.n, self._problem = n, problem
         self._operands = layer.operands(problem)
-        self._rows: list[Record] = []
+        self.rows: list[Record] = []
         policies = POLICIES if session.device.timer is not None else ()
-        attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self._rows)
+        self.attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self.rows)
         subject = Subject(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
         self._sizes = _Sizes(self._operands)
-        self.search = Search(subject, self._operands, names, attempts, progress, self._sizes)
+        self.search = Search(subject, self._operands, names, self.attempts, progress, self._sizes)
 
     def width(self) -> Width:
         """The answer so far; records which kernels were not reached."""
         self.search.record_unreached()
-        entries = ranked(_entries(self._rows, self._problem, self._operands, self._sizes))
+        entries = ranked(_entries(self.rows, self._problem, self._operands, self._sizes))
         found = self.search.found
         return Width(self.n, entries, sum(found.tried.values()), found.unfinished)
 

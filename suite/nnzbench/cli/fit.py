@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -95,20 +96,16 @@ def rule(records: tuple[Path, ...], rules: tuple[str, ...], judged: tuple[Path, 
             fitted[name] = cost_rule.fit(trials)
             click.echo(f"{name}: {len(trials)} timed candidates on {len({one.matrix for one in trials})} matrices")
             _print("cross-validated", cost_rule.cross_validate(trials, FOLDS))
-            _print_all(trials, heuristic(every), {"fitted to all": fitted[name], **_in_use(name)})
+            rules_of = {"fitted to all": fitted[name]}
+            with suppress(KeyError):  # none are in use yet
+                rules_of["constants in use"] = cost_rule.load(name)
+            _print_all(trials, heuristic(every), rules_of)
         for path in judged:
             _judge(name, [one for other in records if other != path for one in files[other]], files[path], path)
     if write:
         origin = "; ".join(sorted({f"{one.gpu} {one.experiment}" for one in every}))
         cost_rule.save(cost_rule.path(), fitted, f"fitted to {origin}")
         click.echo(f"wrote {cost_rule.path()}")
-
-
-def _in_use(name: str) -> dict[str, Costs]:
-    try:
-        return {"constants in use": cost_rule.load(name)}
-    except KeyError:
-        return {}
 
 
 def _judge(name: str, others: Sequence[Record], judged: Sequence[Record], path: Path) -> None:
@@ -222,14 +219,8 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
         click.echo(json.dumps(lines, indent=2))
         return
     rows = [(way, f"{len(found[way]):,}", *(f"{100 * one:.0f} %" for one in of)) for way, of in told.items()]
-    header = (
-        "held out",
-        "times",
-        "mean error",
-        "median",
-        "mean of the fastest sparse and dense kernel of each problem",
-    )
-    click.echo(markdown(header, rows))
+    of_fastest = "mean of the fastest sparse and dense kernel of each problem"
+    click.echo(markdown(("held out", "times", "mean error", "median", of_fastest), rows))
 
 
 @command.command()

@@ -112,9 +112,15 @@ class Operator:
             if not array.flags.c_contiguous:
                 raise OperatorError(f"{what} must be row-major without gaps: make a contiguous copy")
         bf16 = facts.dtype == "bf16"
-        result = run_on(
-            self.device, with_rows(plan, self.packed.rows_at, rows), facts, stored(round_to(b, facts.dtype), bf16)
-        )
+        given, empty = stored(round_to(b, facts.dtype), bf16), np.zeros(gives, np.uint16 if bf16 else kind)
+        buffers = {**plan.buffers, facts.input: given, facts.output: empty}
+        plan = with_rows(plan, self.packed.rows_at, rows)
+        prepared = self.device.prepare(replace(plan, buffers=buffers, unpermute=None))
+        try:
+            prepared.run()
+            result = prepared.read()
+        finally:
+            prepared.close()
         if bf16:
             result = (result.astype(np.uint32) << 16).view(np.float32)
         if out is None:
@@ -142,16 +148,3 @@ def with_rows(plan: Plan, at: tuple[tuple[int, int], ...], rows: int) -> Plan:
         args = launches[launch].args
         launches[launch] = replace(launches[launch], args=(*args[:place], rows, *args[place + 1 :]))
     return replace(plan, launches=tuple(launches))
-
-
-def run_on(device: Device, plan: Plan, facts: Facts, b: Array) -> Array:
-    """The plan's raw output with another dense operand in the place of its own."""
-    kind = np.uint16 if facts.dtype == "bf16" else b.dtype
-    _, gives = facts.shapes(b.shape[0])
-    buffers = {**plan.buffers, facts.input: b, facts.output: np.zeros(gives, kind)}
-    prepared = device.prepare(replace(plan, buffers=buffers, unpermute=None))
-    try:
-        prepared.run()
-        return prepared.read()
-    finally:
-        prepared.close()

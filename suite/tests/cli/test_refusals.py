@@ -38,7 +38,6 @@ def test_a_lost_device_is_told_in_one_sentence(world, tmp_path):
         (("nope",), "No such command 'nope'."),
         (("bset",), "No such command 'bset': did you mean best?"),
         (("run", "all", "smal"), "unknown experiment 'smal': did you mean small?"),
-        (("run", "smal"), "unknown experiment 'smal': did you mean small?"),
         (("report", "smal"), "unknown experiment 'smal': did you mean small?"),
         (("predict", "smal", "--gpu", "T4"), "unknown experiment 'smal': did you mean small?"),
         (("compile", "--kernel", "sputnk"), "unknown kernel 'sputnk': did you mean sputnik"),
@@ -48,7 +47,6 @@ def test_a_lost_device_is_told_in_one_sentence(world, tmp_path):
         (("run", "small", "--workers", "2", "--cluster", "tcp://h:1"), "those of tcp://h:1 run already"),
         (("run", "small", "--out", "/proc/nope"), "/proc/nope"),
         (("run", "small", "--real", "--standin"), "--standin patterns are not --real ones: choose one"),
-        (("run", "small", "--standin", "--real"), "--standin patterns are not --real ones: choose one"),
         (("run", "small", "--uniform", "--real"), "--uniform patterns are neither --standin nor --real ones"),
     ],
 )
