@@ -279,33 +279,26 @@ def _rows(one: _Wanted, made: Made) -> Iterator[Row]:
         yield replace(row, status="compile-error", reason=str(made))
         return
     row = replace(row, compile_ms=round(made.compile_ms, 3), cached=made.cached)
-    for launch in {launch.entry: launch for launch in reversed(one.launches)}.values():
-        yield _launched(replace(row, entry=launch.entry), made.resources.get(launch.entry), launch)
-    if not one.launches:
-        for entry, used in made.resources.items():
-            yield _filled(replace(row, entry=entry), used, used.shared_bytes)
+    launches = {launch.entry: launch for launch in reversed(one.launches)}
+    for entry in launches or made.resources:
+        yield _with_resources(replace(row, entry=entry), made.resources.get(entry), launches.get(entry))
 
 
-def _launched(row: Row, used: Resources | None, launch: Launch) -> Row:
+def _with_resources(row: Row, used: Resources | None, launch: Launch | None) -> Row:
+    """The row of an entry point; occupancy is of a launch, which support files have none of."""
     if used is None:
-        return replace(row, status="compile-error", reason=f"the program has no entry point '{launch.entry}'")
-    row = _filled(row, used, used.shared_bytes + launch.shared_bytes)
+        return replace(row, status="compile-error", reason=f"the program has no entry point '{row.entry}'")
+    shared = used.shared_bytes + (launch.shared_bytes if launch else 0)
+    row = replace(row, registers=used.registers, shared_bytes=shared, spill_bytes=used.spill_bytes)
+    row = replace(row, code_bytes=used.code_bytes)
+    if launch is None:
+        return row
     threads = math.prod(launch.block)
-    fits = occupancy(row.arch, used.registers, used.shared_bytes + launch.shared_bytes, threads)
+    fits = occupancy(row.arch, used.registers, shared, threads)
     row = replace(row, threads=threads, occupancy=fits.fraction, limiter=fits.limiter)
     if fits.blocks == 0:
         return replace(row, status="launch-error", reason=f"not one block fits on an SM, for its {fits.limiter}")
     return row
-
-
-def _filled(row: Row, used: Resources, shared_bytes: int) -> Row:
-    return replace(
-        row,
-        registers=used.registers,
-        shared_bytes=shared_bytes,
-        spill_bytes=used.spill_bytes,
-        code_bytes=used.code_bytes,
-    )
 
 
 def _by_variant(rows: list[Row]) -> list[Row]:
