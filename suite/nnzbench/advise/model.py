@@ -88,13 +88,7 @@ class Model:
         inner, outer = (n, k) if self._sddmm else (k, n)
         tiled = np.ceil(outer / COLUMN_TILE) * COLUMN_TILE
         outer = words * (tiled if self._dense else np.where(outer > COLUMN_TILE // 2, tiled, outer))
-        table = {
-            "launch": np.ones_like(m),
-            "outputs": m * outer,
-            "inputs": inner * outer,
-            "rows": m,
-            "columns": inner,
-        }
+        table = {"launch": np.ones_like(m), "outputs": m * outer, "inputs": inner * outer, "rows": m, "columns": inner}
         if self._dense:
             weights = m * inner
             table |= {"weights": weights, "products": weights * outer, "filling": np.sqrt(weights * outer)}

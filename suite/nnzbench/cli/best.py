@@ -75,10 +75,7 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @options.kernel_option(metavar="NAME|FILE.py")
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
-    "--gpu",
-    metavar="NAME",
-    help="Estimate for this GPU, such as h200, from its records.",
-    shell_complete=options.gpus,
+    "--gpu", metavar="NAME", help="Estimate for this GPU, such as h200, from its records.", shell_complete=options.gpus
 )
 @click.option("--reports", type=options.FOLDER, help="With --gpu: read here alone.")
 @click.option("--no-crossover", is_flag=True, help="Measure the widths asked for alone.")

@@ -191,9 +191,7 @@ class Request:
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
 @click.option(
-    "--out",
-    type=options.FOLDER,
-    help="Write to OUT/<gpu>/<experiment>/ [default: results/, which git ignores].",
+    "--out", type=options.FOLDER, help="Write to OUT/<gpu>/<experiment>/ [default: results/, which git ignores]."
 )
 @click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON, a row per experiment.")

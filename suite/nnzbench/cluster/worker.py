@@ -25,6 +25,7 @@ from nnzbench.measure.sweep import Choice, Run
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import Maker
 from nnzbench.problems.problem import Problem
+from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Memory, Scope, Tuning
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Key, Record
@@ -114,15 +115,17 @@ class Collected(Results):
         self.part.memories.append(row)
 
 
-class _Notes:
+class _Notes(RunProgress):
     """Progress of which only the notes are told; between kernels the GPU's memory is there for other processes."""
 
     def __init__(self, notes: list[str], device: Device) -> None:
-        self.note = self.tell = notes.append
-        self._device = device
+        self._notes, self._device = notes, device
 
-    def start(self, title: str, steps: int, ends: float | None = None) -> None: ...
-    def advance(self) -> None: ...
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+
+    tell = note
+
     def step(self, text: str) -> None:
         if isinstance(self._device, GpuDevice):
             self._device.release()

@@ -20,7 +20,7 @@ from nnzbench.kernels import registry
 from nnzbench.operators import archive
 from nnzbench.operators.archive import Archive
 from nnzbench.operators.arrays import ALIGNMENT, OperatorError
-from nnzbench.operators.family import Family, family
+from nnzbench.operators.make import Family, family
 from nnzbench.operators.operator import Operator
 from nnzbench.operators.packed import Saved
 from nnzbench.problems.problem import DType

@@ -16,8 +16,7 @@ def pair(gpu):
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch sees no GPU")
     from nnzbench.advise import api
-    from nnzbench.operators.family import Family
-    from nnzbench.operators.make import make
+    from nnzbench.operators.make import Family, make
     from nnzbench.progress import RunProgress
     from nnzbench.torch import SparseLinear
 

@@ -88,26 +88,9 @@ def test_bf16_and_what_rounds_to_zero(tmp_path):
     assert np.array_equal(saved.matrix.to_dense(), rounded.to_dense())
 
 
-def facts(matrix, dtype="f16", n=8, **other):
-    return Facts(
-        **{
-            "kernel": "tensor_spmm",
-            "variant": "v",
-            "op": "spmm",
-            "m": matrix.m,
-            "k": matrix.k,
-            "n": n,
-            "dtype": dtype,
-            "arch": "sm_80",
-            "input": "b",
-            "output": "c",
-            "relative_error": 0.0,
-            "weights_bytes": 1,
-            "hot_us": None,
-            "layout": "tokens",
-            **other,
-        }
-    )
+def facts(matrix, dtype="f16", n=8, hot_us=None):
+    sizes = (matrix.m, matrix.k, n)
+    return Facts("tensor_spmm", "v", "spmm", *sizes, dtype, "sm_80", "b", "c", 0.0, 1, hot_us, "tokens")
 
 
 def packing_of(matrix, dtype="f16"):

@@ -11,7 +11,7 @@ import pytest
 
 import nnzbench
 from nnzbench.operators.archive import Choice, Key, Packing, keep, recall
-from nnzbench.operators.family import Family, choice
+from nnzbench.operators.make import Family, choice
 from nnzbench.operators.packed import Facts
 
 
@@ -37,12 +37,7 @@ def test_the_narrowest_that_takes_them_multiplies():
 
 @pytest.mark.parametrize(
     ("rows", "pieces"),
-    [
-        (1, [("n1", 0, 1)]),
-        (9, [("n16", 0, 9)]),
-        (33, [("n16", 0, 16), ("n16", 16, 32), ("n1", 32, 33)]),
-        (0, []),
-    ],
+    [(1, [("n1", 0, 1)]), (9, [("n16", 0, 9)]), (33, [("n16", 0, 16), ("n16", 16, 32), ("n1", 32, 33)]), (0, [])],
 )
 def test_more_than_the_widest_takes_go_in_pieces(rows, pieces):
     found = made(n1=True, n16=True, n64=False).pieces(rows)

@@ -88,19 +88,12 @@ def test_calibration_finds_a_factor_and_a_slope():
 
 
 def written(reports, slug, scale, count=30):
-    rows = []
-    for at in range(count):
-        for kernel, variant in (("sputnik", "y4"), ("cublas", "f32_default_nn")):
-            us = scale * (20 + 3 * at)
-            more = {
-                "problem": f"{at:02}_64x256x3136_90_dlmc",
-                "median_us": us,
-                "q1_us": us,
-                "q3_us": us,
-                "floor_us": 1.0,
-            }
-            more |= {"gpu": slug, "nnz": 1000 * (at + 1)}
-            rows.append(fake_records.record(kernel=kernel, variant=variant, **more))
+    rows = [
+        fake_records.timed(kernel, scale * (20 + 3 * at), variant, problem=f"{at:02}_64x256x3136_90_dlmc", floor_us=1.0,
+                           gpu=slug, nnz=1000 * (at + 1))
+        for at in range(count)
+        for kernel, variant in (("sputnik", "y4"), ("cublas", "f32_default_nn"))
+    ]  # fmt: skip
     fake_records.write(reports / slug / "sparsert_table1", select(rows))
 
 

@@ -106,8 +106,7 @@ def test_a_failed_step_fails_the_whole_and_the_others_still_run(
 
 @pytest.mark.parametrize("gpus", [[], [GPU]], ids=["processor", "GPU"])
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [("sparsert_tabel1", "did you mean sparsert_table1"), ("sputnik_figure2", "runs nothing")],
+    ("name", "says"), [("sparsert_tabel1", "did you mean sparsert_table1"), ("sputnik_figure2", "runs nothing")]
 )
 def test_experiments_are_checked_before_any_work(
     bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

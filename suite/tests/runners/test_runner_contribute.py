@@ -66,12 +66,7 @@ def test_steps_share_the_time_and_the_last_ones_go_without(
 
     assert contribute.measure(10, run, lambda: now[0]) == ["sparsert_table1"]
     shares = [(arguments[1], round(left)) for arguments, left in asked]
-    assert shares[:4] == [
-        ("dlmc_n512", 231),
-        ("sparsert_table1", 47),
-        ("sputnik_rnn", 35),
-        ("balanced_figure4", 31),
-    ]
+    assert shares[:4] == [("dlmc_n512", 231), ("sparsert_table1", 47), ("sputnik_rnn", 35), ("balanced_figure4", 31)]
     assert [name for name, _ in shares] == list(kit.STEPS)[: len(shares)]
     assert asked[0][0].count("--problem") == 20
     assert "--resume" in asked[0][0]

@@ -261,7 +261,7 @@ def test_files_are_written_after_each_problem_and_findings_are_the_exit_status(r
     monkeypatch.setattr(runner, "find_libraries", lambda device: ([object()], {"torch": "2.0"}))
     monkeypatch.setattr(runner, "problems", lambda: [DENSE, SMALL[2]])
     monkeypatch.setattr(
-        runner.environment, "snapshot", lambda device: {"software": {"cublas": "13"}, "recorded_at": "2026-11-23T10"}
+        runner, "snapshot", lambda device: {"software": {"cublas": "13"}, "recorded_at": "2026-11-23T10"}
     )
     for ratio, status in ((0.96, 0), (0.94, 1), (None, 0)):
         row = runner.Row("p", "f16", "torch.mm", ratio and 1.0, ratio=ratio, ours_us=ratio, reason="too old")
