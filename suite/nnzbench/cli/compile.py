@@ -1,9 +1,9 @@
 """`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU.
 
 Asked for everything, it does what a change must pass in a few minutes: every program for the architectures that the
-table marks `whole`, and for the others a sample of each kernel in which every define has every one of its values, every
-entry point occurs, and so does every part of a generated program's variant. A program that no `whole` architecture
-has is compiled for one that has it. `--all`, `--arch` and `--kernel` build all that they name.
+table marks `whole`, and for the others a sample of each kernel: every entry point on each, and on one of those with the
+same capabilities every value of every define and every part of a generated program's variant. A program that no `whole`
+architecture has is compiled for one that has it. `--all`, `--arch` and `--kernel` build all that they name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nnzbench.cli.programs import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.measure.sweep import Choice
-from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
+from nnzbench.plans.architectures import architecture, compiled_architectures, number, whole_architectures
 from nnzbench.plans.plan import Launch, Resources, Unsupported
 from nnzbench.plans.tiles import occupancy
 from nnzbench.problems.experiment import unknown
@@ -55,13 +55,16 @@ class _Wanted:
         return self.job.source, *self.job.options()
 
     def traits(self) -> set[tuple[object, ...]]:
-        """What a sample of this architecture's programs must have once."""
-        if "\n" in self.job.source:
-            values: list[object] = re.split(r"[_ ]", self.variant)
-        else:
-            values = [*self.job.options()]
-        group = (self.job.arch, self.kernel if "\n" in self.job.source else self.job.source)
-        return {(*group, value) for value in (*values, *(launch.entry for launch in self.launches), "any")}
+        """What a sample must have once: entry points on each architecture, values for each set of capabilities.
+
+        Sources branch by what an architecture can do, so that a value tried on sm_80 says the same of sm_86.
+        """
+        generated = "\n" in self.job.source
+        values = re.split(r"[_ ]", self.variant) if generated else self.job.options()
+        source = self.kernel if generated else self.job.source
+        can = architecture(f"sm_{number(self.job.arch)}").capabilities
+        entries = {(self.job.arch, source, name) for name in (*(launch.entry for launch in self.launches), "any")}
+        return entries | {(can, source, value) for value in values}
 
 
 @click.command()
