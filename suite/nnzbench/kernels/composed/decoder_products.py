@@ -1,0 +1,194 @@
+"""Products of a decoder's network: which candidate computes each, and that one in device memory.
+
+Each block's product runs over a copy of the weights of its own. For every matrix it is the candidate that is fastest
+over such copies on the GPU at hand, out of all of a library's and the first of a kernel of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nnzbench.build.pool import compiled_ahead
+from nnzbench.devices import Device
+from nnzbench.devices.contract import each, over_copies, weight_names
+from nnzbench.devices.gpu import GpuDevice, LaunchError
+from nnzbench.kernels.registry import OURS, about, candidates, kernels
+from nnzbench.kernels.vendor.cublas import UNPRUNED
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.chain import SharedWork
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
+from nnzbench.problems.buffers import inputs
+from nnzbench.problems.decoder import HEAD, Case, matrices, scales
+from nnzbench.problems.operands import Operands, operands_of, round_to
+from nnzbench.problems.problem import DType, Problem
+
+TRIED = 2
+"""Candidates of a kernel of ours that are tried for each matrix: packing one takes seconds."""
+_SHARED = SharedWork()
+Choice = tuple[str, str]
+"""Kernel and variant of the candidate of a product that was the fastest."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the products of a network are computed."""
+
+    math: DType
+    kernels: tuple[str, ...]
+    multiple: int = 1
+    """Columns are padded to a multiple of this."""
+
+    def columns(self, n: int) -> int:
+        """That a product has for n tokens."""
+        return -(-n // self.multiple) * self.multiple
+
+
+@dataclass
+class Product:
+    """A product in device memory, over each block's weights."""
+
+    prepared: Prepared
+    runs: list[Callable[[], None]]
+    b: Any
+    c: Any
+    into: tuple[int, int]
+    """Steps of its operand's rows and columns."""
+    out: tuple[int, int]
+    """Steps of its result's rows and columns."""
+    c_turned: bool
+
+
+class Network:
+    """The products of one problem: its matrices, and which candidate computes each."""
+
+    def __init__(self, problem: Problem, operands: Operands, device: Device) -> None:
+        self.problem, self.operands, self.device = problem, operands, device
+
+    @functools.cached_property
+    def case(self) -> Case:
+        """Sizes. Raises `MatrixError` where they are not those of the model that is named."""
+        return Case.of(self.problem)
+
+    @functools.cached_property
+    def matrices(self) -> Mapping[str, CSR]:
+        """Of a block, by name."""
+        weights = self.operands.sparse
+        return _SHARED.once_for(weights, "matrices", lambda: matrices(self.case.net, weights))
+
+    @functools.cached_property
+    def scales(self) -> Mapping[str, float]:
+        """What FP8 operands are multiplied by."""
+        return scales(self.matrices)
+
+    def matrix(self, name: str, math: DType) -> CSR:
+        """A product's, rounded to that type; the same one for every problem with these weights."""
+        if name == HEAD:
+            dense = self.operands.dense["head"]
+            return _SHARED.once_for(dense, "head", lambda: _whole(dense.copy()))
+        own = self.matrices[name]
+        if math == "f16":
+            return own
+        make = functools.partial(_rounded, own, math)
+        return _SHARED.once_for(self.operands.sparse, ("rounded", name, math), make)
+
+    def part(self, name: str, family: Family) -> tuple[Problem, Operands]:
+        """A product as a problem of its own, and its operands."""
+        matrix, whole = self.matrix(name, family.math), self.problem
+        sized = replace(whole, m=matrix.m, k=matrix.k, n=family.columns(whole.n), sparsity=round(matrix.sparsity, 4))
+        one = replace(sized, name=f"{whole.label}_{name}", op="spmm", dtype=family.math, label="")
+        return one, operands_of(one, matrix, "")
+
+    def tried(self, name: str, family: Family) -> Iterator[tuple[str, Candidate]]:
+        """The candidates of a product that are tried, with the kernel of each. Raises `Unsupported` without any."""
+        one, made = self.part(name, family)
+        refusals = []
+        for kernel in family.kernels:
+            most = TRIED if about(kernel).role in OURS else None
+            try:
+                for candidate in itertools.islice(candidates(kernels()[kernel], one, made, self.device), most):
+                    if not candidate.variant.endswith(UNPRUNED) and _plain(candidate, made):
+                        yield kernel, replace(candidate, operands=made)
+                if kernel == "delta_spmv":
+                    return  # of a single column it was the fastest on every layer recorded
+            except Unsupported as error:
+                refusals.append(str(error))
+        if len(refusals) == len(family.kernels):
+            raise Unsupported(refusals[0])
+
+    def chosen(self, name: str, family: Family) -> tuple[str, Candidate]:
+        """The kernel and the candidate that computes a product, with inputs of its own: the fastest over copies.
+
+        Raises `Unsupported` where none runs.
+        """
+        key = ("choice", self.device.name, self.problem.n, name, family)
+        kernel, variant = _SHARED.once_for(self.operands.sparse, key, lambda: self._fastest(name, family))
+        alone = self.tried(name, replace(family, kernels=(kernel,)))
+        return kernel, next(candidate for _, candidate in alone if candidate.variant == variant)
+
+    def _fastest(self, name: str, family: Family) -> Choice:
+        device, found = self.device, list(self.tried(name, family))
+        if not isinstance(device, GpuDevice):
+            return found[0][0], found[0][1].variant
+        timed: list[tuple[float, Choice]] = []
+        refusal = f"no candidate of {', '.join(family.kernels)} runs {name}"
+        for candidate in compiled_ahead(iter([one for _, one in found]), device.arch, device.link):
+            kernel = next(kernel for kernel, one in found if one.variant == candidate.variant)
+            try:
+                timed.append((_quickly(device, candidate), (kernel, candidate.variant)))
+            except (Unsupported, LaunchError) as error:
+                refusal = str(error)
+        if not timed:
+            raise Unsupported(refusal)
+        return min(timed, key=lambda one: one[0])[1]
+
+    def product(self, name: str, family: Family) -> Product:
+        """The product in device memory, over as many copies of its weights as there are blocks."""
+        _, candidate = self.chosen(name, family)
+        made: Operands = candidate.operands
+        prepared = candidate.prepare()
+        (m, k), n = (made.sparse.m, made.sparse.k), made.dense["b"].shape[1]
+        blocks = 1 if name == HEAD else self.case.net.blocks
+        names = weight_names(candidate, prepared, made)
+        prepared.run()
+        runs = [prepared.run, *(prepared.copied(names) for _ in range(blocks - 1) if prepared.copied)]
+        ends = prepared.ends
+        if ends is None:
+            plan = candidate.plan
+            assert plan is not None
+            ends = Ends(prepared.arrays[inputs(plan, made)["b"]], prepared.arrays[plan.output], False, False)
+        into, out = (1, k) if ends.b_turned else (n, 1), (1, m) if ends.c_turned else (n, 1)
+        return Product(prepared, runs, ends.b, ends.c, into, out, ends.c_turned)
+
+
+def _whole(dense: Array) -> CSR:
+    m, k = dense.shape
+    offsets = (np.arange(m + 1, dtype=np.int64) * k).astype(np.int32)
+    return CSR(m, k, offsets, np.tile(np.arange(k, dtype=np.int32), m), dense.reshape(-1))
+
+
+def _rounded(matrix: CSR, math: DType) -> CSR:
+    return matrix.with_values(round_to(matrix.values, math))
+
+
+def _plain(candidate: Candidate, made: Operands) -> bool:
+    """Whether a candidate takes its dense operand and leaves its result as they are, and not in a form of its own."""
+    plan = candidate.plan
+    return plan is None or (plan.unpermute is None and "b" in inputs(plan, made))
+
+
+def _quickly(device: GpuDevice, candidate: Candidate) -> float:
+    prepared = candidate.prepare()
+    try:
+        prepared.run()
+        runs = over_copies(candidate, prepared, None, device.timer)
+        replay = device.timer.capture(functools.partial(each, runs), 1)
+        device.timer.elapsed_us(replay)
+        return min(device.timer.elapsed_us(replay) for _ in range(3)) / len(runs)
+    finally:
+        prepared.close()
