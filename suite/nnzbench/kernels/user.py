@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 from nnzbench.kernels.registry import About, KernelDefect, PlannedKernel, register
+from nnzbench.kernels.user_process import REQUEST
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.plans.plan_files import decode
 from nnzbench.problems.operands import Operands
@@ -53,12 +53,8 @@ class _Plans:
 
     def __call__(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         with tempfile.TemporaryDirectory(prefix="nnzbench-user-") as name:
-            folder, matrix = Path(name), operands.sparse
-            (folder / "problem.json").write_text(json.dumps(dataclasses.asdict(problem)))
-            (folder / "sparse.json").write_text(json.dumps([matrix.m, matrix.k]))
-            arrays = {"offsets": matrix.offsets, "indices": matrix.indices, "values": matrix.values}
-            for key, array in (*arrays.items(), *((f"dense-{key}", one) for key, one in operands.dense.items())):
-                np.save(folder / f"operand-{key}.npy", array, allow_pickle=False)
+            folder = Path(name)
+            (folder / REQUEST).write_bytes(pickle.dumps((problem, operands)))
             for line in _answers(self.path, folder, self.name, arch):
                 try:
                     plan = decode(line, folder)

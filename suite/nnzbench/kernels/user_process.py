@@ -10,19 +10,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from nnzbench.kernels.registry import VendorKernel, about, kernels
-from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.plans.plan_files import ArrayFiles, encode
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, Problem
 
+REQUEST = "request"
+"""The file of the problem and its operands in the request's folder."""
 PLAIN = ("label", "work", "pattern", "weights_in_code", "nothing_to_tune", "rank")
 """Of `About`, what a file may say of its kernel; its role is not among them."""
 
@@ -68,17 +66,11 @@ def _named(path: Path) -> Iterator[str]:
 
 def _planned(path: Path, folder: Path, name: str, arch: str) -> Iterator[str]:
     load(path)
-    told = json.loads((folder / "problem.json").read_text())
-    conv = told.pop("conv")
-    problem = Problem(**told, conv=ConvShape(**conv) if conv else None)
-    arrays = {file.stem: np.load(file, allow_pickle=False) for file in folder.glob("operand-*.npy")}
-    rows, columns = json.loads((folder / "sparse.json").read_text())
-    matrix = CSR(rows, columns, *(arrays.pop(f"operand-{one}") for one in ("offsets", "indices", "values")))
-    dense = {one.removeprefix("operand-dense-"): array for one, array in arrays.items()}
+    problem, operands = pickle.loads((folder / REQUEST).read_bytes())  # from the process that started this one
     kernel = kernels()[name]
     assert not isinstance(kernel, VendorKernel)
     files = ArrayFiles(folder)
-    for plan in kernel.plans(problem, Operands(matrix, dense, matrix.pattern_hash()), arch):
+    for plan in kernel.plans(problem, operands, arch):
         yield encode(plan, files)
 
 

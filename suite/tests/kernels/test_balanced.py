@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, mutated  # noqa: F401
 
-from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import balanced, balanced_rows
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError
@@ -120,13 +119,6 @@ def test_the_papers_mapping_brings_x_once_per_multiprocessor():
         assert plan.launches[0].shared_bytes == 8192 * 4 * (1 if n == 1 else 4)
 
 
-def test_the_papers_mapping_without_its_barrier_is_noticed():
-    case = Case(21, 1000, 2, 0.8)
-    plan = mutated(case.paper_plan(), "    __syncthreads();\n", "")
-    with pytest.raises(SanitizerError, match="data race"):
-        execute(plan, "tsan")
-
-
 def test_x_larger_than_shared_memory_takes_several_passes():
     case = Case(19, 4096, 4, 0.9)
     for group in (16, 4):
@@ -146,14 +138,6 @@ def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
         assert plan.defines["SPLIT"] == 1
         assert plan.launches[0].grid[0] % 4 == 0
         case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
-
-
-def test_a_sum_read_before_all_parts_are_there_is_noticed():
-    case = Case(141, 2048, 8, 0.9)
-    plan = mutated(
-        case.rows_plan(replace(LOADS, split=True), 8), "if (earlier != kPasses - 1)", "if (earlier != kPasses - 2)"
-    )
-    assert not passes(relative_error(execute(plan), case.reference), plan.math)
 
 
 def test_two_byte_positions_and_runs_of_strands():
@@ -176,17 +160,6 @@ def test_clean_under_sanitizers_and_any_schedule(build):
         case.check(plan, order="backward" if build == "asan" else "random:3")
     wide = Case(21, 90, 50, 0.6)
     wide.check(wide.wide_plan(8, 2, 2, 2), build)
-
-
-def test_a_missing_barrier_and_a_missing_wait_are_noticed():
-    case = Case(21, 4096, 4, 0.9)
-    staged = mutated(case.rows_plan(LOADS, 8), "__syncthreads();\n            in.request(pass);", "in.request(pass);")
-    bytes_as_positions = Case(5, 8192, 1, 0.97)  # whatever is read too early lies within a range of 256
-    plan = bytes_as_positions.rows_plan(QUEUE)
-    early = mutated(plan, "nnz::cp_async_wait<kStages - 1>();", "", header="balanced_rows_weights.cuh")
-    wrong = [relative_error(execute(staged, order=order), case.reference) for order in ("forward", "backward")]
-    assert max(wrong) > 1e-3
-    assert relative_error(execute(early), bytes_as_positions.reference) > 1e-3
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(37, 130, 66), (13, 27, 49), (5, 640, 24)])

@@ -116,32 +116,3 @@ def test_every_form_is_among_the_samples_and_fits_every_architecture(name):
         tuple(planned(name, operands(matrix(256, 64, 0.3), n).cast("f16")).defines.items())
         for n in (8, 16, 32, 64, 128, 256)
     }
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("clear(stages + next);", ""),
-        ("columns.next(stages + (next + kBytesA));", "columns.next(stages + next);"),
-        ("scatter(stages + next, words);\n            nnz::cp_async_wait<0>();", ""),
-    ],
-    ids=("tile not cleared", "B over A", "words not scattered"),
-)
-def test_a_mistake_in_the_pipeline_of_flash_llm_is_noticed(old, new):
-    data = whole(matrix(256, 256, 0.3), 8)
-    broken = mutated(planned("flash_llm", data), old, new)
-    assert not np.array_equal(execute(broken), reference(problem(data), data).value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("nnz::cp_async_wait<1>();\n            __syncthreads();", "__syncthreads();"),
-        ("values += __popcll(map);", "values += __popcll(map & below);"),
-    ],
-    ids=("values not waited for", "wrong start"),
-)
-def test_a_mistake_in_spinfer_is_noticed(old, new):
-    data = whole(matrix(64, 256, 0.3), 8)
-    broken = mutated(planned("spinfer", data), old, new)
-    assert not np.array_equal(execute(broken), reference(problem(data), data).value)

@@ -9,7 +9,6 @@ from on_cpu import spmm_operands as operands
 
 from nnzbench.build.cache import Job
 from nnzbench.devices import gpu
-from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm, tilings
 from nnzbench.matrices.formats import CSR
@@ -130,13 +129,8 @@ def test_empty_matrices_and_uneven_rows():
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
 def test_clean_under_sanitizers_and_in_any_order(build, order):
-    for tiling, n in ((TILINGS[0], 7), (TILINGS[1], 16), (TILINGS[2], 20), (TILINGS[3], 40)):
-        data = whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), n)
-        assert_exact(data, tiling, "f16", build, order)
-    data = whole(matrix(50, 520, 0.3, empty=(0, 49), full=20), 30)
-    assert_exact(data, TILINGS[12], "f16", build, order)
-    for tiling, n in ((TILINGS[14], 7), (TILINGS[15], 16)):
-        assert_exact(whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), n), tiling, "f16", build, order)
+    for at, n, k in ((0, 7, 300), (1, 16, 300), (2, 20, 300), (12, 30, 520), (15, 16, 300)):
+        assert_exact(whole(matrix(50, k, 0.35, empty=(0, 49), full=20), n), TILINGS[at], "f16", build, order)
 
 
 @pytest.mark.parametrize("tiling", [*(TILINGS[at] for at in (0, 2, 3, 6, 8, 10, 14, 15))], ids=str)
@@ -198,29 +192,6 @@ def test_counters_are_ready_for_the_next_launch(tiling):
     prepared.close()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("bool found = before == slices - 1;", "bool found = before == slices - 2;"),
-        ("!found; ++i) found = arrivals(counters + lane) == slices - 1;", "!found; ++i) found = true;"),
-        ("if (found) counters[lane] = 0;", ""),
-    ],
-    ids=("added before all arrived", "not waited for", "left counted"),
-)
-def test_a_mistake_in_sharing_sums_is_noticed(old, new):
-    data = whole(matrix(40, 390, 0.3), 8)
-    plan = mutated(make_plan(problem(data, "f16"), data, TILINGS[10]), old, new, "tensor_spmm_sums.cuh")
-    prepared = CpuDevice().prepare(plan)
-    found = []
-    for _ in range(2):  # a launch finds the counters that the last one left
-        prepared.poison()
-        prepared.run()
-        found.append(prepared.read())
-    prepared.close()
-    right = reference(problem(data, "f16"), data).value
-    assert not all(np.array_equal(one, right) for one in found)
-
-
 def test_tilings_are_as_their_matrix_allows():
     for n in (1, 8, 16, 32, 64, 128):
         data = operands(matrix(2048, 1024, 0.02), n).cast("f16")
@@ -236,26 +207,6 @@ def test_tilings_are_as_their_matrix_allows():
         older = tilings(problem(data, "f16"), data.sparse, "sm_80")
         assert older
         assert not any(tiling.wide or tiling.bulk for tiling in older)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "header"),
-    [
-        ("nnz::cp_async_wait<kStages - 2>();", "nnz::cp_async_wait<kStages - 1>();", "tensor_spmm_copies.cuh"),
-        ("nnz::barrier_wait(filled + slot, parity);", "", "tensor_spmm_copies.cuh"),
-        ("packed.start(begin, active);", "packed.start(begin, active); packed.copy();", ""),
-    ],
-    ids=("late chunk", "bulk copy not waited for", "slot overwritten"),
-)
-def test_a_mistake_in_the_ring_is_noticed(old, new, header):
-    data = whole(matrix(70, 500, 0.3), 8)
-    plan = make_plan(problem(data, "f16"), data, Tiling(8, 4, 1, 3, 128, 2, 1, 1, bulk="barrier" in old))
-    broken = mutated(plan, old, new, header)
-    try:
-        found = execute(broken)
-    except LaunchError:  # a selection that no tensor core takes
-        return
-    assert not np.array_equal(found, reference(problem(data, "f16"), data).value)
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 49, 64, 128, 256])
