@@ -6,9 +6,7 @@ the same number of nonzeros in every column range of every row (section 3).
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -45,7 +43,9 @@ def magnitude(weights: Weights, sparsity: float) -> CSR:
 def balanced(weights: Weights, sparsity: float, blocks: int = 32) -> CSR:
     """Keeps the same number of weights in each of `blocks` column ranges of every row (Balanced Sparsity, section 3).
 
-    A range is ceil(k/blocks) columns, the last may be shorter; it keeps round((1-sparsity)*range), at least 1.
+    A range is ceil(k/blocks) columns, the last may be shorter; it keeps round((1-sparsity)*range), at least 1. The
+    paper's algorithm 1 goes there in steps: with nothing trained between them it keeps these very weights, as each step
+    keeps the head of one order, of magnitudes and then positions.
     """
     magnitudes = _checked(weights)
     width, keep = balance_range(weights.shape[1], sparsity, blocks)
@@ -64,51 +64,6 @@ def balance_range(k: int, sparsity: float, blocks: int = 32) -> tuple[int, int]:
         raise MatrixError(f"sparsity {sparsity} is outside 0..1.")
     width = -(-k // blocks)
     return width, max(1, math.floor((1.0 - sparsity) * width + 0.5))
-
-
-PRUNING_STEPS = 4
-"""Steps of `gradual_balanced` (a choice: Balanced Sparsity names none)."""
-
-
-def gradual_schedule(sparsity: float, steps: int = PRUNING_STEPS) -> list[float]:
-    """Sparsity after each of `steps` pruning steps: s_f*(1-(1-i/n)^3), steep at first and ending at `sparsity`."""
-    return [sparsity * (1.0 - (1.0 - i / steps) ** 3) for i in range(1, steps + 1)]
-
-
-def gradual_balanced(
-    weights: Weights,
-    sparsity: float,
-    blocks: int = 32,
-    steps: int = PRUNING_STEPS,
-    retrain: Callable[[CSR], NDArray[Any]] | None = None,
-) -> CSR:
-    """Balanced Sparsity's algorithm 1: prune a little more in every range, `retrain` what is left, repeat.
-
-    `weights` is (m, k); `retrain` gives what is left new values, shape (nnz,). Pruned weights stay pruned. Without
-    retraining the pattern is that of `balanced` at the final sparsity, whatever the weights: what a step keeps is the
-    head of one order, of magnitudes and then positions. With it, ranges keep as many weights but other ones. Raises
-    `MatrixError` as `balanced` does, and where `steps` is not positive.
-    """
-    if steps < 1:
-        raise MatrixError(f"{steps} pruning steps prune nothing.")
-    first, *further = gradual_schedule(sparsity, steps)
-    left = balanced(weights, first, blocks)
-    for level in further if left.nnz else ():
-        left = _fewer(left if retrain is None else left.with_values(retrain(left)), level, blocks)
-    return left if retrain is None else left.with_values(retrain(left))
-
-
-def _fewer(matrix: CSR, sparsity: float, blocks: int) -> CSR:
-    """The largest entries of each range of a matrix whose ranges hold as many in every row."""
-    width, keep = balance_range(matrix.k, sparsity, blocks)
-    shape = (matrix.m, matrix.nnz // matrix.m)
-    columns, values = matrix.indices.reshape(shape), matrix.values.reshape(shape)
-    starts = np.searchsorted(columns[0] // width, np.arange(-(-matrix.k // width) + 1))
-    mask = np.zeros(shape, dtype=bool)
-    for start, end in itertools.pairwise(starts):
-        mask[:, start:end] = top(np.abs(values[:, start:end]), keep)
-    offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
-    return CSR(matrix.m, matrix.k, offsets, columns[mask], values[mask])
 
 
 def n_of_m(weights: Weights, n: int, m: int) -> CSR:

@@ -45,11 +45,11 @@ RANDOM = Selector("cuSPARSE, random zeros", ("cusparse",), source="uniform")
 BLOCKS = Selector("cuSPARSE, blocks of zeros", ("cusparse",), source="block")
 """It stands for the block-sparse library of the paper, which is not run here."""
 RANDOM_SPUTNIK = Selector("sputnik, random zeros", ("sputnik",), source="uniform")
-
-
-def mapping() -> Selector:
-    """The paper's own mapping."""
-    return kernel("balanced", variants="paper", words="the paper's mapping")
+MAPPING = kernel("balanced", variants="paper", words="the paper's mapping")
+"""The paper's own."""
+BASELINES = (TF32, FP16, DENSE, CUBLAS)
+OTHERS = (RANDOM, RANDOM_SPUTNIK, BLOCKS)
+"""On other patterns."""
 
 
 FIGURE1 = Experiment(
@@ -69,7 +69,7 @@ def ways() -> dict[Selector, tuple[str, int]]:
         Selector(f"cuSPARSE, {size}×{size} blocks", ("cusparse",), source=f"block:{size}x{size}"): ("block", size)
         for size in (4, 8, 16)
     }
-    return {mapping(): ("balanced", RANGE), own(): ("balanced", RANGE), **blocks, RANDOM: ("", 0)}
+    return {MAPPING: ("balanced", RANGE), own(): ("balanced", RANGE), **blocks, RANDOM: ("", 0)}
 
 
 def tradeoff(view: View) -> pd.DataFrame:
@@ -78,8 +78,7 @@ def tradeoff(view: View) -> pd.DataFrame:
     known = {(one.pattern, one.size, round(100 * one.sparsity)): one.perplexity for one in each(printed)}
     lines = {one.label: line for one, line in ways().items()}
     cells = view.cells(tuple(ways()))
-    own_pattern = cells["pattern"].eq("balanced") | ~cells["subject"].isin([one.label for one in (mapping(), own())])
-    cells = cells[own_pattern]
+    cells = cells[cells["pattern"].eq("balanced") | ~cells["subject"].isin([one.label for one in (MAPPING, own())])]
     return pd.DataFrame(
         {
             "kernel": cells["subject"], "zeros (%)": cells["level"], "policy": cells["policy"],
@@ -139,8 +138,8 @@ def balanced_figure1() -> Page:
         "neither times nor perplexities, its vector sparsity has no kernel, and the perplexity of random zeros, "
         "by its words nearly that of balanced ones, is not printed.",
         attributes=r"(?P<pattern>balanced|random|block)(?P<block>\d*)",
-        answers=(Answer(GATE[2], mapping(), TF32, (own(),), CUBLAS),),
-        comparison=Comparison((mapping(), own()), (TF32, FP16, DENSE, CUBLAS), GATE),
+        answers=(Answer(GATE[2], MAPPING, TF32, (own(),), CUBLAS),),
+        comparison=Comparison((MAPPING, own()), BASELINES, GATE),
         figures=(Drawn("tradeoff", "Perplexity against time by pattern of zeros", _tradeoff_figure, why),),
         tables=(
             Made("Perplexity and time of each pattern", tradeoff, why, collapsed=False),
@@ -191,7 +190,7 @@ def _printed_figure4(view: View) -> pd.DataFrame:
 
 def balanced_figure4() -> Page:
     """Balanced Sparsity's figure 4: time of one large product against its zeros, beside the ideal line."""
-    paper, best = mapping(), own()
+    best = own()
     random = Group(words="random zeros", where="pattern == 'random'")
     return Page(
         question="Is a large matrix with balanced zeros faster than the dense one, from half zeros to a thirtieth "
@@ -203,24 +202,24 @@ def balanced_figure4() -> Page:
         "fp32 and o either the paper's 10 µs or the time of an empty kernel in the same run. The paper's times are "
         "read off its plot (±10 µs at batch 1, ±30 µs at batch 8); it does not name its GPU.",
         attributes=r"(?P<pattern>balanced|random|block)_b\d_keep(?P<kept>\d+)",
-        answers=tuple(Answer(group, paper, TF32, (best,), CUBLAS, "balanced-always") for group in LARGE),
-        comparison=Comparison((paper, best), (TF32, FP16, DENSE, CUBLAS), LARGE),
+        answers=tuple(Answer(group, MAPPING, TF32, (best,), CUBLAS, "balanced-always") for group in LARGE),
+        comparison=Comparison((MAPPING, best), BASELINES, LARGE),
         figures=(
             Lines("figure4", "A 16384×8192 matrix: times as fast as cuBLAS fp32",
-                  (best, paper, RANDOM, RANDOM_SPUTNIK, BLOCKS, TF32), baseline=CUBLAS, panels="n",
+                  (best, MAPPING, *OTHERS, TF32), baseline=CUBLAS, panels="n",
                   printed=Printed("the paper's balanced kernel", _printed_figure4)),
         ),
         tables=(
             RatioTable("Over other patterns with as many zeros",
-                       Comparison((paper, best), (RANDOM, RANDOM_SPUTNIK, BLOCKS), LARGE_PATTERNS), collapsed=False),
-            Pivot("Over cuBLAS fp32 at each level", (paper, best, RANDOM, RANDOM_SPUTNIK, BLOCKS), "ratio", CUBLAS,
+                       Comparison((MAPPING, best), OTHERS, LARGE_PATTERNS), collapsed=False),
+            Pivot("Over cuBLAS fp32 at each level", (MAPPING, best, *OTHERS), "ratio", CUBLAS,
                   ("n", "subject"), "level"),
             Crossings("Zeros from which on cuSPARSE with random zeros is as fast as cuBLAS fp32", RANDOM, CUBLAS,
                       ("pattern",), group=random, collapsed=True),
             Made("The ideal of equation 9, µs", _ideal, "the formula's times are in no record"),
-            Pivot("µs at each level", (CUBLAS, TF32, RANDOM, RANDOM_SPUTNIK, BLOCKS, paper, best),
+            Pivot("µs at each level", (CUBLAS, TF32, *OTHERS, MAPPING, best),
                   rows=("n", "subject"), columns="level"),
-            Pivot("Percent of the roofline", (paper, best), "roofline", rows=("n", "subject"), columns="level",
+            Pivot("Percent of the roofline", (MAPPING, best), "roofline", rows=("n", "subject"), columns="level",
                   group=Group(where="pattern == 'balanced'")),
             Published("The paper's times, µs, read off its plot", "balanced_figure4_digitised"),
         ),
@@ -260,8 +259,8 @@ def _printed_models(view: View) -> pd.DataFrame:
 
 def balanced_models() -> Page:
     """Balanced Sparsity's tables 1 to 3: the layers of PTB's LSTM, VGG-16 and TIMIT's LSTM."""
-    paper, best = mapping(), own()
-    sides = (paper, best, RANDOM, RANDOM_SPUTNIK, BLOCKS)
+    best = own()
+    sides = (MAPPING, best, *OTHERS)
     return Page(
         question="Are layers of VGG-16, of a language model and of a speech model faster with balanced zeros than "
         "dense?",
@@ -271,17 +270,17 @@ def balanced_models() -> Page:
         "without losing accuracy.",
         attributes=r"(?P<layer>.+)_(?P<pattern>balanced|random|block)",
         answers=(
-            Answer(PTB, paper, TF32, (best,), CUBLAS, "balanced-ptb-dense"),
-            Answer(VGG, paper, TF32, (best,), CUBLAS, "balanced-vgg-dense"),
+            Answer(PTB, MAPPING, TF32, (best,), CUBLAS, "balanced-ptb-dense"),
+            Answer(VGG, MAPPING, TF32, (best,), CUBLAS, "balanced-vgg-dense"),
         ),
-        comparison=Comparison((paper, best), (TF32, FP16, DENSE, CUBLAS), (PTB, TIMIT, VGG, LAYERS)),
+        comparison=Comparison((MAPPING, best), BASELINES, (PTB, TIMIT, VGG, LAYERS)),
         figures=(
             Dots("speedup", "Layers of Balanced Sparsity's models: times as fast as cuBLAS fp32", (*sides, TF32),
                  CUBLAS, x="layer", panels="", printed=Printed("the paper's balanced kernel", _printed_models)),
         ),
         tables=(
             RatioTable("Over other patterns of equal accuracy",
-                       Comparison((paper, best), (RANDOM, RANDOM_SPUTNIK, BLOCKS), MODELS_PATTERNS), collapsed=False),
+                       Comparison((MAPPING, best), OTHERS, MODELS_PATTERNS), collapsed=False),
             Pivot("Over cuBLAS fp32, layer by layer", sides, "ratio", CUBLAS, rows=("layer", "pattern", "level")),
             Pivot("µs of one product of each layer", (CUBLAS, TF32, *sides), rows=("layer", "pattern", "level")),
             Published("The paper's PTB LSTM, µs", "balanced_table1_ptb_lstm"),

@@ -24,12 +24,9 @@ MAPPING = {math: kernel("direct_conv", math, "paper_sbs[248]$", "the paper's map
 """The published method: it fills every channel up to the longest, and somebody else pads the image."""
 
 WEIGHTS = Experiment(
-    "direct_conv_codebook",
-    "4-bit weights from a codebook",
-    PAPER,
-    "Section 4; no published times",
+    "direct_conv_codebook", "4-bit weights from a codebook", PAPER, "Section 4; no published times",
     dict.fromkeys(("direct_conv", "cudnn"), AND_F16),
-)
+)  # fmt: skip
 CODEBOOK_LEVELS = (Group(words="3×3 layers of VGG-16", level=92), Group(words="a 3×3 layer of VGG-16", level=90.8))
 LAYERS = Group(words="all four layers, 90.8 and 92 % zeros")
 STORED, STORED_F16 = MAPPING.values()

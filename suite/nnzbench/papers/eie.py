@@ -48,12 +48,9 @@ def _queues(experiment: str, view: View | None) -> pd.DataFrame:
 
 
 ACTIVATIONS = Experiment(
-    "eie_activations",
-    "Zeros among the inputs, skipped or read",
-    PAPER,
-    "Table III, figure 8",
+    "eie_activations", "Zeros among the inputs, skipped or read", PAPER, "Table III, figure 8",
     dict.fromkeys(("eie_columns", "eie", "cusparse", "cublas", "cublaslt"), AND_F16),
-)
+)  # fmt: skip
 INPUTS = r"(?P<layer>.+)_a(?P<inputs>[\d.]+)"
 SKIPPED = Group(words="layers after a ReLU, at their share of nonzero inputs", where="model != 'nt' and inputs < 100")
 FULL = Group(words="the same layers without a zero among the inputs", where="model != 'nt' and inputs == 100")
@@ -102,12 +99,9 @@ def eie_activations() -> Page:
 
 
 FORMAT = Experiment(
-    "eie_format",
-    "One byte per nonzero: EIE's format on a GPU",
-    PAPER,
-    "Table IV",
+    "eie_format", "One byte per nonzero: EIE's format on a GPU", PAPER, "Table IV",
     dict.fromkeys(("eie", "balanced", "cusparse", "cublas", "cublaslt", "sputnik", "row_stream"), AND_F16),
-)
+)  # fmt: skip
 LAYERS, TWINS, LARGE = (
     tuple(Group(words=f"{words} at batch {batch}", where=f"batch == {batch} and {where}") for batch in (1, 8))
     for words, where in (
@@ -219,12 +213,9 @@ def eie_format() -> Page:
 
 
 TABLE4 = Experiment(
-    "eie_table4",
-    "Fully connected layers, the GPU rows",
-    PAPER,
-    "Table IV",
+    "eie_table4", "Fully connected layers, the GPU rows", PAPER, "Table IV",
     dtypes_of("cublaslt", "cusparse", "sputnik", "row_stream", cublas=AND_F16),
-)
+)  # fmt: skip
 BATCHES = tuple(Group(words=f"layers at batch {batch}", where=f"batch == {batch}") for batch in (1, 64))
 
 
@@ -276,12 +267,9 @@ def eie_table4() -> Page:
 
 
 LSTM = Experiment(
-    "ese_lstm",
-    "A step of an LSTM of 1,024 cells, dense and sparse",
-    "ESE (FPGA 2017)",
-    "Section 6.3, table 8",
+    "ese_lstm", "A step of an LSTM of 1,024 cells, dense and sparse", "ESE (FPGA 2017)", "Section 6.3, table 8",
     {**dict.fromkeys(("cublas", "cublaslt", "row_stream"), AND_F16), **dtypes_of("cusparse", "sputnik")},
-)
+)  # fmt: skip
 PRODUCTS = ("gates", "projection")
 STEPS = tuple(
     Group(

@@ -142,12 +142,9 @@ def granularity() -> Page:
 
 
 NM_SPARSITY = Experiment(
-    "nm_sparsity",
-    "2:4 sparsity on tensor cores",
-    "Accelerating Sparse Deep Neural Networks (2021)",
-    "Figure 3",
+    "nm_sparsity", "2:4 sparsity on tensor cores", "Accelerating Sparse Deep Neural Networks (2021)", "Figure 3",
     dtypes_of("cusparselt", "cublas", "cublaslt"),
-)
+)  # fmt: skip
 FIGURE3, BERT, CUBES = (
     Group(words=words, where=f"products == '{products}'")
     for words, products in (

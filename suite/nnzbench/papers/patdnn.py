@@ -25,13 +25,10 @@ PAPER = "PatDNN (ASPLOS 2020)"
 
 
 EXPERIMENT = Experiment(
-    "patdnn",
-    "Pattern-pruned convolutions, step by step",
-    PAPER,
-    "Figures 13, 14 and 16, tables 6 and 7",
+    "patdnn", "Pattern-pruned convolutions, step by step", PAPER, "Figures 13, 14 and 16, tables 6 and 7",
     dict.fromkeys(("pattern_conv", "cudnn", "direct_conv", "sparsert_conv", "cusparselt"), AND_F16),
     only={"cudnn": "*_top8_b*", "direct_conv": "*[8m]_b*", "sparsert_conv": "rn50_[126]*[8m]_b1"},
-)
+)  # fmt: skip
 LAYER = r"(?P<layer>(?:vgg|rn50)_\w+?)_(?P<kind>top\d+|uniform|2to4)_b(?P<batch>\d+)"
 WORDS = {
     "no_opt": "no step",
@@ -51,12 +48,11 @@ def step(name: str, math: str = "f32") -> Selector:
     return kernel("pattern_conv", math, f"{name}$", WORDS[name])
 
 
-def layers(model: str, batch: int = 1, kind: str = "top8") -> Group:
-    """The layers of a network with that kind of zeros."""
-    suffix = "" if kind == "top8" else f", {kind}"
+def _layers(model: str, batch: int) -> Group:
+    """The layers of a network with 8 patterns."""
     return Group(
-        words=f"3×3 layers of {NETWORKS[model]} at batch {batch}{suffix}",
-        where=f"model == '{model}' and batch == {batch} and kind == '{kind}'",
+        words=f"3×3 layers of {NETWORKS[model]} at batch {batch}",
+        where=f"model == '{model}' and batch == {batch} and kind == 'top8'",
     )
 
 
@@ -66,21 +62,16 @@ ROWS = {math: kernel("direct_conv", math, "paper_counts", "as CSR") for math in 
 GENERATED = {math: Selector(f"best generated code {word}", ("direct_conv", "sparsert_conv"), math, "(?!paper)")
              for math, word in (("f32", "fp32"), ("f16", "fp16"))}  # fmt: skip
 TWO_FOUR = kernel("cusparselt", "f16")
-VGG, RESNET = (layers(model) for model in NETWORKS)
-BATCHED = tuple(layers(model, 16) for model in NETWORKS)
-GROUPS = (VGG, RESNET, *BATCHED)
+GROUPS = tuple(_layers(model, batch) for batch in (1, 16) for model in NETWORKS)
 SINGLE = Group(words="layers at batch 1 with 8 patterns", where="batch == 1 and kind == 'top8'")
-_CASE = r"((?:vgg|rn50)_\w+?)_{}_b1_"
-ANYWHERE = Group(
-    words="the same layers, zeros anywhere", cases=_CASE.format("uniform"), baseline_cases=_CASE.format("top8")
-)
-AS_PRODUCTS = Group(
-    words="the same layers as 2:4 products", cases=_CASE.format("2to4"), baseline_cases=_CASE.format("top8")
-)
-PATTERN_SERIES = (TUNED, TUNED_F16)
+ANYWHERE, AS_PRODUCTS = (
+    Group(words=f"the same layers{words}", cases=rf"((?:vgg|rn50)_\w+?)_{kind}_b1_",
+          baseline_cases=r"((?:vgg|rn50)_\w+?)_top8_b1_")
+    for words, kind in ((", zeros anywhere", "uniform"), (" as 2:4 products", "2to4"))
+)  # fmt: skip
 
 
-def storage() -> pd.DataFrame:
+def storage(view: View | None = None) -> pd.DataFrame:
     """Bytes of VGG-16's nine 3x3 layers in CSR and FKW, fp32 weights, by times fewer weights."""
     printed = published.read("patdnn_storage", ("pruned", "structure_saved_percent", "whole_saved_percent"))
     shapes = [
@@ -135,15 +126,10 @@ def _counts(view: View) -> pd.DataFrame:
     return pd.DataFrame([_counted(one) for one in chosen])
 
 
-def _storage(view: View) -> pd.DataFrame:
-    return storage()
-
-
 def _by_count(view: View) -> pd.DataFrame | None:
     """Times of VGG-16's 13 layers by number of patterns, each layer as often as the network has it."""
-    times = view.cells(
-        PATTERN_SERIES, Group(where="model == 'vgg16' and batch == 1 and kind != 'uniform' and op == 'conv2d'")
-    )
+    asked = Group(where="model == 'vgg16' and batch == 1 and kind != 'uniform' and op == 'conv2d'")
+    times = view.cells((TUNED, TUNED_F16), asked)
     if times.empty:
         return None
     counts = {row.problem.label: row.count for row in tables.rows("patdnn")}
@@ -161,17 +147,7 @@ def patdnn() -> Page:
     """PatDNN on a GPU: pattern-pruned 3x3 layers of VGG-16 and ResNet-50, step by step, beside CSR, 2:4 and cuDNN."""
     steps = {math: tuple(step(name, math) for name in STEPS) for math in ("f32", "f16")}
     series = {"f32": (*steps["f32"][1:], TUNED), "f16": (*steps["f16"][1:], TUNED_F16)}
-    everything = (
-        TUNED,
-        TUNED_F16,
-        ROWS["f32"],
-        ROWS["f16"],
-        GENERATED["f32"],
-        GENERATED["f16"],
-        CUDNN,
-        CUDNN_TF32,
-        CUDNN_F16,
-    )
+    everything = (TUNED, TUNED_F16, *ROWS.values(), *GENERATED.values(), CUDNN, CUDNN_TF32, CUDNN_F16)
     return Page(
         question="Are 3×3 layers pruned to a few patterns faster on a GPU than dense ones, and by which of PatDNN's "
         "steps?",
@@ -203,7 +179,7 @@ def patdnn() -> Page:
         tables=(
             *(
                 RatioTable(f"Each step over the one before, {word}",
-                           Comparison((*steps[math][1:], series[math][-1]), steps[math], (VGG, RESNET)))
+                           Comparison((*steps[math][1:], series[math][-1]), steps[math], GROUPS[:2]))
                 for math, word in (("f32", "fp32"), ("f16", "fp16"))
             ),
             Published("What the paper gives for each step, VGG-16 on a phone, times as fast", "patdnn_steps",
@@ -214,7 +190,7 @@ def patdnn() -> Page:
                 for math, word in (("f32", "fp32"), ("f16", "fp16"))
             ),
             Made("What the steps change, counted", _counts, "counts patterns, not times"),
-            Made("Storage of VGG-16's 3×3 layers in CSR and FKW, fp32 weights", _storage, "counts bytes of formats",
+            Made("Storage of VGG-16's 3×3 layers in CSR and FKW, fp32 weights", storage, "counts bytes of formats",
                  collapsed=False),
             Made("VGG-16's 13 layers by number of patterns, µs", _by_count, "sums of times"),
             Published("The same in the paper, on a phone", "patdnn_table7",

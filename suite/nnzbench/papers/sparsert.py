@@ -42,25 +42,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "SparseRT (PACT 2020)"
-
+LEVELS = (Group(level=90), Group(level=95))
+WHOLE = kernel("sparsert_paper")
+"""The paper's tilings and its code."""
 
 ABLATION = Experiment(
-    "sparsert_ablation",
-    "Unrolling, load balancing and tuning, one left out at a time",
-    PAPER,
-    "Figure 8",
-    dtypes_of(
-        *("sparsert", "sparsert_paper", "sparsert_pattern", "sparsert_rolled", "sparsert_unbalanced"),
-        *("sparsert_fixed", "cublas"),
-    ),
-)
-
-LEVEL = Group(level=90)
-WHOLE = kernel("sparsert_paper")
+    "sparsert_ablation", "Unrolling, load balancing and tuning, one left out at a time", PAPER, "Figure 8",
+    dtypes_of("sparsert", "sparsert_paper", "sparsert_pattern", "sparsert_rolled", "sparsert_unbalanced",
+              "sparsert_fixed", "cublas"),
+)  # fmt: skip
 ROLLED = kernel("sparsert_rolled", words="at the same tiling")
 PARTS = (ROLLED, kernel("sparsert_unbalanced"), kernel("sparsert_fixed"))
 WORDS = ("unrolling", "load balancing", "autotuning")
-GAINS = Comparison((WHOLE,), PARTS, (LEVEL,), ("label", "size"), (ROLLED,))
+GAINS = Comparison((WHOLE,), PARTS, LEVELS[:1], ("label", "size"), (ROLLED,))
 EACH = "one subject over several baselines, one of them at the subject's own tiling"
 
 
@@ -114,13 +108,13 @@ def sparsert_ablation() -> Page:
         "against the same tiling with the matrix as data (`sparsert_rolled`), rows balanced between thread blocks or "
         "not (`sparsert_unbalanced`), the best tiling, searched exhaustively, or one fixed choice (`sparsert_fixed`). "
         "`sparsert` is our form of the generator, `sparsert_pattern` the same with the weights' values as data.",
-        answers=tuple(Answer(LEVEL, WHOLE, one) for one in (own_best, *PARTS[:0:-1])),
-        comparison=Comparison((WHOLE,), (ROLLED, own_best, *PARTS[1:], CUBLAS), (LEVEL,), same_variant=(ROLLED,)),
+        answers=tuple(Answer(LEVELS[0], WHOLE, one) for one in (own_best, *PARTS[:0:-1])),
+        comparison=Comparison((WHOLE,), (ROLLED, own_best, *PARTS[1:], CUBLAS), LEVELS[:1], same_variant=(ROLLED,)),
         figures=(Drawn("gains", "What each part of SparseRT is worth", _figure, EACH),),
         tables=(
             Made("What each part is worth, problem by problem, times as fast", _gains, EACH, collapsed=False),
             RatioTable("Every kernel over cuBLAS fp32",
-                       Comparison((ours, WHOLE, *PARTS[1:], own_best, pattern, TF32), (CUBLAS,), (LEVEL,))),
+                       Comparison((ours, WHOLE, *PARTS[1:], own_best, pattern, TF32), (CUBLAS,), LEVELS[:1])),
             Pivot("Every problem, µs", (ours, WHOLE, *PARTS[1:], own_best, pattern, CUBLAS, TF32),
                   rows=("label", "size")),
         ),
@@ -129,16 +123,12 @@ def sparsert_ablation() -> Page:
 
 
 INSTANCES = Experiment(
-    "sparsert_instances",
-    "Every matrix behind table 1",
-    PAPER,
-    "Sections 3.7 and 4.1, told in words",
+    "sparsert_instances", "Every matrix behind table 1", PAPER, "Sections 3.7 and 4.1, told in words",
     dtypes_of("sparsert_paper", "cusparse", cublas=("f32", "f16")),
-)
-SIDES = (kernel("sparsert_paper"), CUSPARSE)
+)  # fmt: skip
+SIDES = (WHOLE, CUSPARSE)
 SIZES = ("row", "size", "level")
 """Of problems whose instances should take the same."""
-LEVELS = (Group(level=90), Group(level=95))
 
 
 def _spread(view: View) -> pd.DataFrame:
@@ -189,13 +179,10 @@ def sparsert_instances() -> Page:
 
 
 TABLE1 = Experiment(
-    "sparsert_table1",
-    "1x1 convolutions and Transformer layers at 90 and 95 % sparsity",
-    PAPER,
+    "sparsert_table1", "1x1 convolutions and Transformer layers at 90 and 95 % sparsity", PAPER,
     "Table 1, figures 4 and 5",
     dtypes_of("sparsert_paper", *SPMM, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16),
-)
-LEVELS = (Group(level=90), Group(level=95))
+)  # fmt: skip
 FIRST = tuple(Group(where="label <= '11'", words="problems 1 to 11", level=level) for level in (90, 95))
 """Figure 5: those that have both levels."""
 SPARSER = Group(
@@ -216,7 +203,7 @@ def _printed_table1(view: View) -> pd.DataFrame:
 
 def _orders(view: View) -> pd.DataFrame | None:
     """How alike the order of the problems by their speed-up over cuBLAS is here and on the paper's GPU."""
-    facts = view.compare(Comparison((kernel("sparsert_paper"),), (CUBLAS,), by=("label", "level")))
+    facts = view.compare(Comparison((WHOLE,), (CUBLAS,), by=("label", "level")))
     both = facts.merge(_printed_table1(view)[["label", "level", "value"]], on=["label", "level"]).query("label <= '11'")
     rows = [
         {
@@ -271,7 +258,7 @@ def _of(one: Selector, source: str) -> Selector:
 
 def sparsert_table1() -> Page:
     """SparseRT's Table 1 and figures 4 to 6: products of the layers of three pruned networks."""
-    paper, tuned, sputnik = kernel("sparsert_paper"), kernel("sputnik"), kernel("sputnik", variants=DEFAULT)
+    paper, tuned, sputnik = WHOLE, kernel("sputnik"), kernel("sputnik", variants=DEFAULT)
     every = (
         paper, own(), *map(kernel, ("sparsert", "row_stream", "ring")), tuned, sputnik, UNTUNED,
         CUSPARSE, CUSPARSE_DEFAULT, kernel("cusparse", "tf32"), CUBLAS, DENSE, TF32, FP16,
@@ -328,13 +315,9 @@ def sparsert_table1() -> Page:
 
 
 TABLE3 = Experiment(
-    "sparsert_table3",
-    "3x3 convolutions of ResNet-50",
-    PAPER,
-    "Table 3, figure 7",
+    "sparsert_table3", "3x3 convolutions of ResNet-50", PAPER, "Table 3, figure 7",
     dtypes_of("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn"),
-)
-LEVELS = (Group(level=90), Group(level=95))
+)  # fmt: skip
 
 
 def _printed_table3(view: View) -> pd.DataFrame:

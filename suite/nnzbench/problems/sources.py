@@ -193,7 +193,7 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
                 return generate.banded(m, k, s, int(band), seed)
             case "balanced", [*ranges] if len(ranges) < 2:
                 count = int(ranges[0]) if ranges else BALANCED_BLOCKS
-                return generate.pruned_normal(m, k, seed, lambda w: prune.gradual_balanced(w, s, count))
+                return generate.pruned_normal(m, k, seed, lambda w: prune.balanced(w, s, count))
             case "nm", [some, of]:
                 n, group = int(some), int(of)
                 return generate.pruned_normal(m, k, seed, lambda w: prune.n_of_m(w, n, group))

@@ -4,11 +4,11 @@ import dataclasses
 import math
 
 import pytest
-from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, names, row
+from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, Judged, judged, names, row
 from fake_records import write
 
 from nnzbench.claims import peers
-from nnzbench.claims.verdicts import NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER, judge
+from nnzbench.claims.verdicts import NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER
 from nnzbench.problems.tables import load
 from nnzbench.records.selection import select
 
@@ -40,18 +40,13 @@ def products(gain, level="90"):
     return rows
 
 
-def judged(tmp_path, rows, gpu=AUTHORS_GPU):
-    write(tmp_path / AUTHORS_GPU / rows[0].experiment, select(rows))
-    return {one.id: one for one in judge(tmp_path, gpu)}
-
-
 def geomean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
 @pytest.mark.parametrize("gain", [0.9, 1.1, 1.6, 0.5])
 def test_authors_times_judge_where_the_kernel_is_not_about_as_fast(tmp_path, gain):
-    one = judged(tmp_path, products(gain))["sparsert-spmm-90"]
+    one = judged(tmp_path, products(gain), gpu=AUTHORS_GPU)["sparsert-spmm-90"]
     original, dense = theirs("table1", "sparsert", sparsity=0.9), theirs("table1", "cublas", sparsity=0.9)
     their_ratio = geomean([dense[key] / us for key, us in original.items()])
     assert one.authors == pytest.approx(gain)
@@ -66,7 +61,7 @@ def test_authors_times_judge_where_the_kernel_is_not_about_as_fast(tmp_path, gai
 
 def test_a_verdict_that_only_a_faster_kernel_reaches_is_not_given(tmp_path):
     """3.4 at 2.3 times the authors' speed, whose own 1.5 is weaker. Against cuSPARSE of its time theirs is 4.5."""
-    found = judged(tmp_path, products(2.3))
+    found = judged(tmp_path, products(2.3), gpu=AUTHORS_GPU)
     assert found["sparsert-spmm-90"].measured == pytest.approx(3.4, rel=0.1)
     assert found["sparsert-spmm-90"].verdict == WEAKER
     old = found["sparsert-cusparse-90"]
@@ -84,17 +79,18 @@ def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_pat
     ]
     near = products(1.0)
     write(tmp_path / "near" / AUTHORS_GPU / "sparsert_ablation", select(ablated))
-    assert judged(tmp_path / "near", near)["sparsert-unrolling"].verdict == REPRODUCED
+    assert judged(tmp_path / "near", near, gpu=AUTHORS_GPU)["sparsert-unrolling"].verdict == REPRODUCED
     write(tmp_path / "far" / AUTHORS_GPU / "sparsert_ablation", select(ablated))
-    one = judged(tmp_path / "far", products(1.5))["sparsert-unrolling"]
+    one = judged(tmp_path / "far", products(1.5), gpu=AUTHORS_GPU)["sparsert-unrolling"]
     assert (one.verdict, one.measured) == (NOT_COMPARABLE, pytest.approx(20.0))
     assert "1.50 times" in one.reason
 
 
 def test_a_kernel_that_is_far_on_the_authors_gpu_judges_on_none(tmp_path):
     rows = products(2.0)
+    write(tmp_path / AUTHORS_GPU / "sparsert_table1", select(rows))
     write(tmp_path / GPU / "sparsert_table1", select([dataclasses.replace(one, gpu=GPU) for one in rows]))
-    one = judged(tmp_path, rows, GPU)["sparsert-spmm-90"]
+    one = Judged(tmp_path, GPU)["sparsert-spmm-90"]
     assert (one.verdict, one.authors) == (NOT_COMPARABLE, pytest.approx(2.0))
     assert "H200" in one.reason
 
@@ -116,7 +112,7 @@ def convolutions(gain, dense_only=False):
 @pytest.mark.parametrize("dense_only", [False, True])
 def test_problems_that_the_authors_did_not_time_leave_the_printed_number_too(tmp_path, dense_only):
     """At 90 % the last of four layers; without any row of the paper's kernel the authors' times judge as well."""
-    found = judged(tmp_path, convolutions(3.0, dense_only))
+    found = judged(tmp_path, convolutions(3.0, dense_only), gpu=AUTHORS_GPU)
     half, full = found["sparsert-conv-90"], found["sparsert-conv-95"]
     assert half.measured_authors == pytest.approx(1.757, abs=0.01)
     assert half.verdict == REPRODUCED  # the paper's three are 2.18
@@ -171,7 +167,7 @@ def test_a_gain_is_held_between_two_gpus_once_both_are_recorded(tmp_path):
         write(tmp_path / gpu / "sparsert_table1", select(rows))
 
     def found():
-        return next(one for one in judge(tmp_path, "tesla-t4") if one.id == "sparsert-t4-over-v100")
+        return Judged(tmp_path, "tesla-t4")["sparsert-t4-over-v100"]
 
     write_gpu("tesla-t4", 2.0)
     assert found().verdict == NOT_MEASURABLE

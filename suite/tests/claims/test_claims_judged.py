@@ -4,11 +4,11 @@ import dataclasses
 import math
 
 import pytest
-from fake_claim_records import GPU, figure1, judged, names, row, table1
+from fake_claim_records import GPU, figure1, judged, names, of_nothing, row, table1
 from fake_records import failed, write
 
 from nnzbench.claims.quantities import Quantity, Records
-from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER, judge
+from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
 from nnzbench.kernels.registry import OURS
@@ -123,8 +123,8 @@ def test_rows_without_a_checked_time_do_not_count(tmp_path):
     assert "sparsert_table1" in one.reason
 
 
-def test_nothing_recorded_names_the_experiment(tmp_path):
-    found = {one.id: one for one in judge(tmp_path, GPU)}
+def test_nothing_recorded_names_the_experiment():
+    found = {one.id: one for one in of_nothing()}
     assert {one.verdict for one in found.values()} == {NOT_MEASURABLE}
     assert "sputnik_rnn" in found["sputnik-rnn-cusparse"].reason
 

@@ -6,7 +6,7 @@ import math
 import re
 
 import fake_records
-from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, figure1, table1
+from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, Judged, figure1, of_nothing, table1
 from fake_records import write
 
 from nnzbench.claims import page as claims_page
@@ -37,7 +37,7 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
 
 def test_each_paper_is_counted_once_with_all_of_its_claims(tmp_path):
     """Claims of one paper need not stand together in their table."""
-    verdicts = claims.judge(tmp_path, GPU)
+    verdicts = of_nothing()
     apart, paper = [*verdicts[1:], verdicts[0]], verdicts[0].paper
     page = claims_page.write(tmp_path, GPU, apart)
     text = page.read_text()
@@ -61,21 +61,14 @@ def test_numbers_before_tuning_have_the_mark(tmp_path):
     assert one.before_tuning == "fp16 cold"
     line = "(11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
     assert line in text
-
-
-def test_claims_of_a_tuned_run_have_no_mark(tmp_path):
-    folder = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
     fake_records.tuned(folder, lambda row: ("first", "all"))
-    verdicts = claims.judge(tmp_path, GPU)
-    assert {one.before_tuning for one in verdicts} == {""}
-    text = claims_page.write(tmp_path, GPU, verdicts).read_text()
-    assert "†" not in text
+    assert {one.before_tuning for one in claims.judge(tmp_path, GPU)} == {""}
 
 
 def test_report_judges_the_claims_of_every_gpu_that_has_rows_of_any(tmp_path):
     write(tmp_path / AUTHORS_GPU / "sparsert_table1", fake_records.table1(policies=("hot",)))
     (tmp_path / AUTHORS_GPU / "claims.md").write_text("of other records")
-    build.build(tmp_path, ["sparsert_table1"])
+    build._build_gpu(tmp_path, AUTHORS_GPU)
     assert not (tmp_path / AUTHORS_GPU / "claims.md").exists()
     write(tmp_path / AUTHORS_GPU / "sparsert_table1", select(table1(5.0)))
     build.build(tmp_path, ["sparsert_table1"])
@@ -90,7 +83,7 @@ def test_numbers_are_shown_in_their_unit():
 
 
 def test_a_verdict_without_a_baseline_of_today_counts_there_too(tmp_path):
-    verdicts = [dataclasses.replace(one, verdict="weaker", verdict_today="") for one in claims.judge(tmp_path, GPU)]
+    verdicts = [dataclasses.replace(one, verdict="weaker", verdict_today="") for one in of_nothing()]
     verdicts[0] = dataclasses.replace(verdicts[0], verdict_today="contradicted")
     first = claims_page.write(tmp_path, GPU, verdicts).read_text().partition("\n## ")[0]
     count = len(verdicts)
@@ -103,5 +96,5 @@ def test_a_claim_on_a_first_choice_stands_however_little_was_tuned(tmp_path):
     folder = write(tmp_path / GPU / "sputnik_figure1", select(figure1(0.73)))
     for kernel, marks_ in (("sputnik", False), ("cublas", True)):
         fake_records.tuned(folder, lambda row, kernel=kernel: ("first",) if row.kernel == kernel else ("all",))
-        one = next(one for one in claims.judge(tmp_path, GPU) if one.id == "sputnik-crossover")
+        one = Judged(tmp_path, GPU)["sputnik-crossover"]
         assert ("hot" in one.before_tuning.split()) == marks_

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from fake_claim_records import GPU, figure1, judged, names, row
+from fake_claim_records import GPU, Judged, figure1, judged, names, row
 from fake_records import record, tuned, write
 
 from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.claims.rules import RULES
-from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER, judge
+from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
 from nnzbench.problems.tables import load
@@ -167,7 +167,7 @@ def test_networks_are_judged_as_a_whole_at_the_papers_heuristics(tmp_path):
     for one, taken in zip(whole_networks()[:4], (1, 8, 9, 96), strict=True):
         key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
         MEMORY.add(path, Memory(*key, 7, 7 + taken, 7))
-    measured = next(one for one in judge(tmp_path, GPU) if one.id == "sputnik-attention-memory")
+    measured = Judged(tmp_path, GPU)["sputnik-attention-memory"]
     assert (measured.measured, measured.verdict) == (pytest.approx(12.0), NOT_COMPARABLE)  # of unlike buffers
 
 
@@ -319,7 +319,7 @@ def test_what_kernels_times_say_alone(tmp_path):
     ]
     folder = write(tmp_path / "b" / GPU / "sparsert_table1", select(products))
     tuned(folder, lambda one: ("all",))
-    judgements = {one.id: one for one in judge(tmp_path / "b", GPU)}
+    judgements = Judged(tmp_path / "b", GPU)
     assert judgements["sparsert-time"].measured == pytest.approx(0.5)
     assert judgements["sparsert-time"].verdict == CONTRADICTED
     assert judgements["sparsert-tuning-time"].verdict == REPRODUCED  # of invented searches of a second

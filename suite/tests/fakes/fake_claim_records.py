@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from fake_records import timed, write
 
+from nnzbench.claims import verdicts
+from nnzbench.claims.authors import Authors
+from nnzbench.claims.quantities import Records
+from nnzbench.claims.rules import RULES
 from nnzbench.claims.verdicts import Verdict, judge, read
 from nnzbench.problems.tables import load
 from nnzbench.records.record import Record
@@ -16,6 +21,12 @@ AUTHORS_GPU = "nvidia-h200"
 GPU = "nvidia-h100-80gb-hbm3"
 """On which they were not, so that records alone judge."""
 CLAIMS = {claim.id: claim for claim in read()}
+
+
+@functools.cache
+def of_nothing() -> tuple[Verdict, ...]:
+    """The verdicts where nothing is recorded."""
+    return tuple(judge(Path("nowhere"), GPU))
 
 
 def row(problem: str, kernel: str, us: float, variant: str = "v", experiment: str = "sparsert_table1", **changes):
@@ -58,7 +69,20 @@ def figure1(crossing: float) -> list[Record]:
     return rows
 
 
-def judged(tmp_path: Path, *sets: list[Record]) -> dict[str, Verdict]:
+class Judged(dict[str, Verdict]):
+    """The verdicts on the records of a GPU, each made when it is asked for."""
+
+    def __init__(self, reports: Path, gpu: str) -> None:
+        self.records = Records(reports, gpu)
+        self.authors = Authors(reports, gpu, self.records)
+
+    def __missing__(self, claim: str) -> Verdict:
+        self[claim] = verdicts._judge(CLAIMS[claim], RULES[claim], self.records, self.authors)
+        return self[claim]
+
+
+def judged(tmp_path: Path, *sets: list[Record], gpu: str = GPU) -> Judged:
+    """The verdicts on the claims by records, which are written to the folders of their experiments."""
     for rows in sets:
-        write(tmp_path / GPU / rows[0].experiment, select(rows))
-    return {one.id: one for one in judge(tmp_path, GPU)}
+        write(tmp_path / gpu / rows[0].experiment, select(rows))
+    return Judged(tmp_path, gpu)

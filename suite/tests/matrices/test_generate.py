@@ -1,15 +1,12 @@
 """Generators and pruners: exact counts, the structure they promise, the same pattern from the same seed."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnzbench.matrices import generate, index, prune, standin
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.prune import BalancedMatrix
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse
@@ -162,57 +159,6 @@ def test_ties_and_zeros_do_not_change_counts():
     assert prune.n_of_m(np.zeros((3, 8)), 2, 4).indices.tolist() == [0, 1, 4, 5] * 3
 
 
-def test_gradual_pruning_follows_the_schedule_and_keeps_zeros():
-    levels = prune.gradual_schedule(0.9, 4)
-    assert levels == pytest.approx([0.9 * (1 - (1 - i / 4) ** 3) for i in (1, 2, 3, 4)])
-    seen: list[CSR] = []
-
-    def retrain(left):
-        seen.append(left)
-        return left.values + 0.01
-
-    weights = np.random.default_rng(0).standard_normal((8, 320))
-    final = prune.gradual_balanced(weights, 0.9, 2, 4, retrain)
-    assert [left.sparsity for left in seen] == pytest.approx(levels, abs=0.01)
-    patterns = [left.to_dense() != 0 for left in seen]
-    for before, after in itertools.pairwise(patterns):
-        assert not (after & ~before).any()  # pruned stays pruned
-    assert set(final.row_lengths) == {32}
-    kept = final.to_dense()
-    assert kept[kept != 0] == pytest.approx(weights[kept != 0] + 0.04)
-    with pytest.raises(MatrixError, match="0 pruning steps"):
-        prune.gradual_balanced(weights, 0.9, 2, 0)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 4, 9])
-@pytest.mark.parametrize(
-    ("m", "k", "blocks", "sparsity"),
-    [(37, 256, 32, 0.95), (5, 333, 32, 0.8), (1, 27, 9, 0.34), (16, 100, 3, 0.5), (8, 64, 64, 0.7), (3, 50, 1, 0.0)],
-)
-def test_without_retraining_gradual_pruning_ends_where_one_shot_does(m, k, blocks, sparsity, steps):
-    """Down to the last tie: weights of few magnitudes, a third of them zero."""
-    rng = np.random.default_rng(m + k)
-    for weights in (rng.standard_normal((m, k)), rng.integers(-1, 2, (m, k)).astype(np.float32), np.zeros((m, k))):
-        once, gradual = (
-            prune.balanced(weights, sparsity, blocks),
-            prune.gradual_balanced(weights, sparsity, blocks, steps),
-        )
-        for name in ("offsets", "indices", "values"):
-            np.testing.assert_array_equal(getattr(gradual, name), getattr(once, name))
-
-
-def test_retraining_moves_weights_but_no_counts():
-    """Entries per range, which a kernel's time depends on, are those of one-shot pruning; positions are not."""
-    rng = np.random.default_rng(0)
-    weights = rng.standard_normal((64, 1024), dtype=np.float32)
-    once = prune.balanced(weights, 0.9, 32)
-    other = prune.gradual_balanced(weights, 0.9, 32, 4, lambda left: left.values + rng.normal(0, 0.3, left.nnz))
-    form, moved = BalancedMatrix.from_csr(once, 32), BalancedMatrix.from_csr(other, 32)
-    assert form.positions.shape == moved.positions.shape == (64, 32, 3)
-    shared = ((once.to_dense() != 0) & (other.to_dense() != 0)).sum() / once.nnz
-    assert 0.5 < shared < 0.95
-
-
 @pytest.mark.parametrize("pruner", [lambda w: prune.magnitude(w, 0.5), lambda w: prune.balanced(w, 0.5, 2)])
 def test_pruners_refuse_nan(pruner):
     with pytest.raises(MatrixError, match="finite"):
@@ -235,7 +181,7 @@ MODELS = {
     "vgg16_conv3_3_balanced": "0f213b8e221aa157",
     "timit_balanced": "da97ecc9b2a0b224",
 }
-"""Patterns of `balanced_models` as recorded before their weights were pruned gradually."""
+"""Patterns of `balanced_models` as recorded."""
 
 
 @pytest.mark.parametrize("label", MODELS)

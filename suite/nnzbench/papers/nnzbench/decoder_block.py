@@ -17,19 +17,18 @@ from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTa
 from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
-    "decoder_block",
-    "Decoder blocks of language models in one graph",
-    "nnzbench's own",
+    "decoder_block", "Decoder blocks of language models in one graph", "nnzbench's own",
     "no published table; MACKO's, Flash-LLM's and SpInfer's whole models are of other GPUs",
     dtypes_of("block_parts", "dense_block", "sparse_block", "fp8_block", "two_four_block", "block_steps"),
     policies=("stream",),
-)
+)  # fmt: skip
 DENSE, FP8 = kernel("dense_block", "f16"), kernel("fp8_block", "f8")
 SPARSE = kernel("sparse_block", "f16")
 TWO_FOUR, TWO_FOUR_F8 = kernel("two_four_block", "f16"), kernel("two_four_block", "f8")
 NETWORKS = {"dense_block": "dense", "fp8_block": "dense", "two_four_block": "2:4", "sparse_block": "sparse"}
 _CASE = r"([\w.]+?_kv\d+_\d+x\d+x\d+)"
 _PART = r"(?P<math>f16|f8)_(?P<family>\w+?)_(?P<product>qkv|o|up|down|head)_(?P<by>.+)_b(?P<bytes>\d+)"
+HEADS = ("model", "cached", "zeros", "tokens at once", "")
 APART = 0.05
 """Share of the whole from which on the page tells that it is not the sum of its parts."""
 
@@ -117,17 +116,7 @@ def _tokens(view: View) -> pd.DataFrame | None:
             [one.model, one.cached, f"{row.level:g} %", row.n, row.subject, f"{1e6 * row.n / us:,.0f}",
              f"{held / 1e9:.2f}", left, one.parts.kernels]
         )  # fmt: skip
-    names = [
-        "model",
-        "cached",
-        "zeros",
-        "tokens at once",
-        "",
-        "tokens/s",
-        "GB of weights",
-        "tokens that fit",
-        "products",
-    ]
+    names = [*HEADS, "tokens/s", "GB of weights", "tokens that fit", "products"]
     return pd.DataFrame(lines, columns=names) if lines else None
 
 
@@ -145,7 +134,7 @@ def _sums(view: View) -> pd.DataFrame | None:
             [one.model, one.cached, f"{one.row.level:g} %", one.row.n, one.row.subject, blocks, f"{whole:.1f}",
              f"{products:.1f}", f"{one.parts.steps_us:.1f}", f"{apart:+.1f}{mark}"]
         )  # fmt: skip
-    names = ["model", "cached", "zeros", "tokens at once", "", "blocks", "whole", "products alone", "all else", "apart"]
+    names = [*HEADS, "blocks", "whole", "products alone", "all else", "apart"]
     return pd.DataFrame(lines, columns=names) if lines else None
 
 

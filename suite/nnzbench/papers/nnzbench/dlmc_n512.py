@@ -112,12 +112,10 @@ def gains(sets: Sequence[ResultSet]) -> pd.DataFrame:
 
 
 EXPERIMENT = Experiment(
-    "dlmc_n512",
-    "The same pruned matrices on five GPUs",
-    "nnzbench's own",
+    "dlmc_n512", "The same pruned matrices on five GPUs", "nnzbench's own",
     "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
     dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm", "untuned"),
-)
+)  # fmt: skip
 BANDS = (35, 65, 75, 85, 92.5, 97, 98.5, 100)
 COUNTED = tuple(
     Group(words=f"{low:g} to {high:g} % zeros counted", where=f"{low / 100} <= sparsity < {high / 100}")

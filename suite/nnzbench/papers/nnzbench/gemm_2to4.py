@@ -15,14 +15,11 @@ from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTa
 from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
-    "gemm_2to4",
-    "Dense and 2:4 products, from A100 to B200",
-    "nnzbench's own",
+    "gemm_2to4", "Dense and 2:4 products, from A100 to B200", "nnzbench's own",
     "searched times of cuBLASLt and cuSPARSELt on six GPUs, published with SlideSparse (GitHub bcacdwk/vllmbench)",
-    dtypes_of("cublaslt", "cublas", "cusparselt"),
-    policies=POLICIES,
+    dtypes_of("cublaslt", "cublas", "cusparselt"), policies=POLICIES,
     only={"cublaslt": "dense_*", "cublas": "dense_*", "cusparselt": "2to4_*"},
-)
+)  # fmt: skip
 """The dense matrix is the unpruned one: tensor cores draw less power, and clock higher, where operands are zero."""
 CASES = r"(?:2to4|dense)_(\w+?_\d+x\d+x\d+)_"
 TYPES = ("f16", "bf16", "i8", "f8")

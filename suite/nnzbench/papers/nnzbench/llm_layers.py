@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -20,12 +21,9 @@ from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page
 from nnzbench.report.pages.view import View
 
 FP8_LAYERS = Experiment(
-    "fp8_layers",
-    "Layers of language models with FP8 weights",
-    "nnzbench's own",
-    "no published table: no kernel for such weights was found",
-    dtypes_of("cublaslt", "tensor_spmm", "delta_spmv"),
-)
+    "fp8_layers", "Layers of language models with FP8 weights", "nnzbench's own",
+    "no published table: no kernel for such weights was found", dtypes_of("cublaslt", "tensor_spmm", "delta_spmv"),
+)  # fmt: skip
 
 
 def fp8_layers() -> Page:
@@ -95,35 +93,30 @@ def _bounds(view: View) -> pd.DataFrame:
     return pd.DataFrame([_line(row) for row in each(cells)])
 
 
-def _line(row: object) -> dict[str, object]:
-    m, k, n, nnz, name = (getattr(row, one) for one in ("m", "k", "n", "nnz", "kernel"))
-    density = nnz / (m * k)
-    sparse = name in DECODE
+def _line(row: Any) -> dict[str, object]:
+    weights, density = row.m * row.k, row.nnz / (row.m * row.k)
+    sparse = row.kernel in DECODE
+    decoded = words_per_weight(density) if row.kernel == "tensor_spmm" else density
     return {
-        "kernel": row.subject,  # type: ignore[attr-defined]
-        "columns": str(n),
-        "zeros (%)": f"{row.level:g}" if sparse else "any",  # type: ignore[attr-defined]
-        "µs": row.median_us,  # type: ignore[attr-defined]
-        "bytes a weight": (row.bytes - 2.0 * n * (m + k)) / (m * k),  # type: ignore[attr-defined]
-        "decoded a weight": (words_per_weight(density) if name == "tensor_spmm" else density) if sparse else math.nan,
-        "decoding, µs": decode_us(name, density, m * k, n, row.arch, row.sm_clock_mhz),  # type: ignore[attr-defined]
-        "roofline, µs": row.limit_us,  # type: ignore[attr-defined]
-        "of the roofline (%)": row.roofline,  # type: ignore[attr-defined]
+        "kernel": row.subject,
+        "columns": str(row.n),
+        "zeros (%)": f"{row.level:g}" if sparse else "any",
+        "µs": row.median_us,
+        "bytes a weight": (row.bytes - 2.0 * row.n * (row.m + row.k)) / weights,
+        "decoded a weight": decoded if sparse else math.nan,
+        "decoding, µs": decode_us(row.kernel, density, weights, row.n, row.arch, row.sm_clock_mhz),
+        "roofline, µs": row.limit_us,
+        "of the roofline (%)": row.roofline,
     }
 
 
 LLM_LAYERS = Experiment(
-    "llm_layers",
-    "Layers of language models on tensor cores",
-    "nnzbench's own",
+    "llm_layers", "Layers of language models on tensor cores", "nnzbench's own",
     "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
-    dtypes_of(
-        *("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer"),
-        *("row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
-    ),
-    policies=POLICIES,
-    only={"cusparselt": "*_2of4"},
-)
+    dtypes_of("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer",
+              "row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
+    policies=POLICIES, only={"cusparselt": "*_2of4"},
+)  # fmt: skip
 """Dense products first: what everything is compared with is then recorded wherever a run ends."""
 
 UNIFORM = Group(where="pattern == ''", words="uniform patterns")

@@ -12,14 +12,10 @@ from nnzbench.report.pages.page import Answer, Crossings, Map, Page, Pivot
 
 SPARSE = ("delta_spmv", "tensor_spmm", "flash_llm", "row_stream", "ring", "sputnik")
 EXPERIMENT = Experiment(
-    "pays_map",
-    "Where sparsity pays: columns, zeros and size of the layer",
-    "nnzbench's own",
-    "no published table",
+    "pays_map", "Where sparsity pays: columns, zeros and size of the layer", "nnzbench's own", "no published table",
     dtypes_of("cublaslt", *SPARSE, cublas=("f16", "f32")),
-    only={"row_stream": "[ms]*", "ring": "[ms]*", "sputnik": "small"},
-    leads=True,
-)
+    only={"row_stream": "[ms]*", "ring": "[ms]*", "sputnik": "small"}, leads=True,
+)  # fmt: skip
 """Every cell is to be tuned within a quarter of an hour of an H200, so that kernels which no other experiment found the
 fastest on such layers stay out: cuSPARSE and SpInfer of all, three of the large one, Sputnik's of the middle one."""
 

@@ -13,12 +13,9 @@ from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot
 from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
-    "spmm_scaling",
-    "Time per nonzero from 1e5 to 1e8 nonzeros",
-    "nnzbench's own",
-    "no published numbers",
+    "spmm_scaling", "Time per nonzero from 1e5 to 1e8 nonzeros", "nnzbench's own", "no published numbers",
     dtypes_of("row_stream", "ring", "sputnik", "cusparse"),
-)
+)  # fmt: skip
 WIDTHS = (Group(columns=1024), Group(columns=128))
 ROW_STREAM, RING, SPUTNIK = map(kernel, ("row_stream", "ring", "sputnik"))
 SIDES = (ROW_STREAM, RING, SPUTNIK, CUSPARSE)

@@ -26,12 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABLATION = Experiment(
-    "sputnik_ablation",
-    "Sputnik's optimisations, one left out at a time",
-    PAPER,
-    "Table II",
+    "sputnik_ablation", "Sputnik's optimisations, one left out at a time", PAPER, "Table II",
     dtypes_of("sputnik_ablation", "sputnik_sddmm_ablation"),
-)
+)  # fmt: skip
 PARTS = {
     "-load_balancing": ("no_load_balancing", "load balancing"),
     "-vector_inst": ("no_vector", "vector instructions"),
@@ -244,12 +241,9 @@ def sputnik_figure2() -> Page:
 
 
 FIGURE7 = Experiment(
-    "sputnik_figure7",
-    "Throughput against the imbalance of rows",
-    PAPER,
-    "Figure 7",
+    "sputnik_figure7", "Throughput against the imbalance of rows", PAPER, "Figure 7",
     dtypes_of("sputnik_ablation", *AS_DATA),
-)
+)  # fmt: skip
 STANDARD = Selector("sputnik, standard row order", ("sputnik_ablation",), variants="no_load_balancing")
 SWIZZLE = Selector("sputnik, row swizzle", ("sputnik_ablation",), variants="complete")
 CURVES = (STANDARD, SWIZZLE, kernel("sputnik"), kernel("row_stream"), kernel("ring"))

@@ -22,17 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ATTENTION = Experiment(
-    "sputnik_attention",
-    "Sparse attention of a Transformer",
-    PAPER,
-    "Table III, figure 11",
-    # kernels that take the weights as data: those that pack them or write them into code can't follow the softmax
-    dtypes_of(
-        *("dense_attention", "sputnik_sddmm", "sparse_softmax", "sputnik", "cusparse"),
-        sparse_attention=AND_F16,
-        cudnn_attention=("f16",),
-    ),
-)
+    "sputnik_attention", "Sparse attention of a Transformer", PAPER, "Table III, figure 11",
+    dtypes_of("dense_attention", "sputnik_sddmm", "sparse_softmax", "sputnik", "cusparse", sparse_attention=AND_F16,
+              cudnn_attention=("f16",)),
+)  # fmt: skip
+"""Kernels that take the weights as data: those that pack them or write them into code can't follow the softmax."""
 MASKED = Group(words="attention under the sparse mask", like="attention")
 WHOLE = Group(words="sparse against full causal attention", like="attention", baseline_like="causal")
 ALL_OF_A_HEAD = Group(words="a whole head", where="label in ('attention', 'causal')")
@@ -114,12 +108,9 @@ def sputnik_attention() -> Page:
 
 
 MOBILENET = Experiment(
-    "sputnik_mobilenet",
-    "The layers of MobileNetV1",
-    PAPER,
-    "Table IV, figure 12",
+    "sputnik_mobilenet", "The layers of MobileNetV1", PAPER, "Table IV, figure 12",
     dtypes_of("sputnik_bias_relu", "row_stream_bias_relu", "cublas_bias_relu", "depthwise_conv"),
-)
+)  # fmt: skip
 LAYERS = Group(words="pruned 1x1 convolutions", level=90, where="op == 'spmm'")
 EQUAL = tuple(
     Group(
@@ -154,21 +145,13 @@ def networks_of(view: View) -> pd.DataFrame:
     paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy"))
     accuracy = {(row.model, row.width): row.accuracy for row in each(paper)}
     rows = [
-        {
-            "policy": policy,
-            "curve": curve,
-            "weights": weights,
-            "width": one.width,
-            "accuracy": accuracy.get((weights, one.width), float("nan")),
-            "us": one.us,
-            "fps": one.frames_per_second,
-            "depthwise": 100 * one.depthwise_us / one.us,
-        }
+        (policy, curve, weights, one.width, accuracy.get((weights, one.width), float("nan")), one.us,
+         one.frames_per_second, 100 * one.depthwise_us / one.us)
         for policy in view.policies
         for curve, (weights, sparse, dense) in CURVES.items()
         for one in networks.mobilenets(view.frame, policy, sparse, dense)
         if one.us and one.name.startswith(weights)
-    ]
+    ]  # fmt: skip
     columns = ["policy", "curve", "weights", "width", "accuracy", "us", "fps", "depthwise"]
     return pd.DataFrame(rows, columns=columns)
 

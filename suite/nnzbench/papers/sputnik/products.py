@@ -52,16 +52,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DLMC = Experiment(
-    "sputnik_dlmc",
-    "The collection of pruned deep-learning matrices",
-    PAPER,
-    "Figure 9, table I",
-    dtypes_of(
-        *("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "tensor_spmm", "untuned"),
-        *("cublas", "cublaslt", "cusparse"),
-        *OTHER_PAPERS,
-    ),
-)
+    "sputnik_dlmc", "The collection of pruned deep-learning matrices", PAPER, "Figure 9, table I",
+    dtypes_of("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "tensor_spmm", "untuned", "cublas",
+              "cublaslt", "cusparse", *OTHER_PAPERS),
+)  # fmt: skip
 
 OTHERS = (kernel("merge_spmm", variants=DEFAULT), kernel("aspt"), kernel("aspt_sddmm"))
 BANDS = ((0, 60), (60, 75), (75, 85), (85, 94), (94, 100))
@@ -197,12 +191,9 @@ def sputnik_dlmc() -> Page:
 
 
 FIGURE1 = Experiment(
-    "sputnik_figure1",
-    "Sparsity from which sparse is faster than dense",
-    PAPER,
-    "Figure 1",
+    "sputnik_figure1", "Sparsity from which sparse is faster than dense", PAPER, "Figure 1",
     dtypes_of(*AS_DATA, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16, tensor_spmm=("f16",)),
-)
+)  # fmt: skip
 SPUTNIK = kernel("sputnik", variants=DEFAULT)
 SPARSE = (
     SPUTNIK, kernel("sputnik"), own(), *map(kernel, ("row_stream", "ring")), UNTUNED, own("f16"),

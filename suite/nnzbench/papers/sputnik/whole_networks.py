@@ -66,16 +66,11 @@ def read(folder: Path) -> dict[Key, Busy]:
 
 
 EXPERIMENT = Experiment(
-    "whole_networks",
-    "The sparse Transformer and MobileNetV1 in one graph",
-    PAPER,
-    "Tables III and IV, figure 12",
-    dtypes_of(
-        *("sparse_transformer", "dense_transformer", "sparse_mobilenet", "dense_mobilenet"),
-        *("cublas", "sputnik_sddmm", "sparse_softmax", "sputnik", "dense_attention"),
-    ),
+    "whole_networks", "The sparse Transformer and MobileNetV1 in one graph", PAPER, "Tables III and IV, figure 12",
+    dtypes_of("sparse_transformer", "dense_transformer", "sparse_mobilenet", "dense_mobilenet", "cublas",
+              "sputnik_sddmm", "sparse_softmax", "sputnik", "dense_attention"),
     only={"cublas": "gemm_*"},
-)
+)  # fmt: skip
 TRANSFORMER = Group(words="the Transformer", like="transformer")
 EQUAL = tuple(
     Group(words=f"MobileNetV1 of equal accuracy, sparse of width {sparse} against dense of {dense}",
