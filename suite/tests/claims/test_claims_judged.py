@@ -12,7 +12,6 @@ from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABL
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
 from nnzbench.kernels.registry import OURS
-from nnzbench.problems.problem import stem_of
 from nnzbench.records.selection import select
 
 PAPER = "sparsert_paper"
@@ -103,10 +102,6 @@ def test_figure_10s_other_baselines_are_papers_kernels_themselves(tmp_path):
     assert "2.24×" in aspt.note  # ASpT against cuSPARSE
 
 
-def test_slower_than_dense_contradicts(tmp_path):
-    assert judged(tmp_path, table1(0.8))["sparsert-spmm-95"].verdict == CONTRADICTED
-
-
 def test_fewer_problems_than_the_papers_are_shown_and_not_judged(tmp_path):
     some = judged(tmp_path, table1(5.0, keep=10))["sparsert-spmm-95"]
     assert (some.problems, some.verdict, some.measured) == ("10 of 11", NOT_COMPARABLE, pytest.approx(5.0))
@@ -146,8 +141,3 @@ def test_processor_times_judge_nothing(tmp_path):
 def test_synthetic_patterns_are_counted(tmp_path):
     rows = [dataclasses.replace(r, source="standin:rn50/x") for r in table1(5.0)]
     assert "11 of 11 problems" in judged(tmp_path, rows)["sparsert-spmm-95"].note
-
-
-def test_names_lose_source_and_dtype_and_nothing_else():
-    assert stem_of("01_64x256x3136_90_dlmc") == stem_of("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
-    assert stem_of("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"

@@ -85,6 +85,7 @@ def damages(draw):
 @example(("csr.npz", b"PK\x05\x06" + bytes(18)))
 @example(("w.mtx", b"%%MatrixMarket matrix array real general\n16777216 16777216\n"))
 @example(("w.smtx", b"999999999999, 1, 0\n\n\n"))
+@example(("w.smtx", b"2000000000, 2000000000, 2000000000\n0 1 \n0 \n"))
 def test_damaged_files_end_in_a_sentence_or_a_matrix(damaged):
     name, data = damaged
     file, _, member = name.partition("::")
@@ -97,6 +98,7 @@ def test_damaged_files_end_in_a_sentence_or_a_matrix(damaged):
                 for found in files.read(f"{path}::{member}" if member else str(path)):
                     assert found.csr.offsets[-1] == found.csr.nnz == found.csr.values.size
                     assert found.csr.nnz == 0 or found.csr.indices.max() < found.csr.k
+                    assert found.csr.to_scipy().has_canonical_format
             except MatrixError as error:
                 refusal = str(error)
         assert "\n" not in refusal

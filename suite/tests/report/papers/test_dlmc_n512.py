@@ -127,11 +127,3 @@ def test_a_matrix_without_a_dense_time_is_in_no_mean(folder: Path, tmp_path: Pat
     means = dlmc_n512.by_gpu(load(fake_records.write(tmp_path / "nvidia-h200" / "dlmc_n512", rows)))
     hot = means[(means["policy"] == "hot")].groupby("library")["count"].sum()
     assert set(hot) == {len({row.problem for row in rows}) - 1}
-
-
-def test_records_without_times_make_a_page(tmp_path: Path) -> None:
-    (problem, *_) = tables.load("dlmc_n512", real=True)
-    row = fake_records.record(experiment="dlmc_n512", problem=problem.name, dtype="f16")
-    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
-    assert "took too long" in render.write(dlmc_n512.dlmc_n512(), results).read_text(encoding="utf-8")
-    assert set(dlmc_n512.by_gpu(results)["kind"]) == {"published"}
