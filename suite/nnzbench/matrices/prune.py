@@ -270,11 +270,6 @@ class BalancedMatrix:
         """Nonzeros, surplus entries not counted."""
         return self.m * ((self.ranges - 1) * self.keep + self.last_keep)
 
-    @property
-    def stored_bytes(self) -> int:
-        """Size of values and positions together."""
-        return self.values.nbytes + self.positions.nbytes
-
     @staticmethod
     def from_csr(matrix: CSR, ranges: int) -> BalancedMatrix:
         """Takes a balanced matrix apart into ranges of ceil(k / ranges) columns; fewer ranges may cover them all.
