@@ -1,9 +1,10 @@
 """`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU.
 
-Asked for everything, it does what a change must pass in a few minutes: every program for the architectures that the
-table marks `whole`, and for the others a sample of each kernel: every entry point on each, and on one of those with the
-same capabilities every value of every define and every part of a generated program's variant. A program that no `whole`
-architecture has is compiled for one that has it. `--all`, `--arch` and `--kernel` build all that they name.
+Asked for everything, it does what a change must pass in a few minutes, a sample of each kernel: every entry point on
+each architecture, and on one of those with the same capabilities every value of every define and every part of a
+generated program's variant. Every two such values that one program has occur together on the architectures that the
+table marks `whole`, and what these do not have somewhere else. `--all`, `--arch` and `--kernel` build all that they
+name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import combinations
 
 import click
 from rich.console import Console
@@ -48,23 +51,23 @@ class _Wanted:
     job: Job
     launches: tuple[Launch, ...]
 
-    def program(self) -> tuple[object, ...]:
-        """The same for one program on several architectures; of a generated one, its kernel and variant."""
-        if "\n" in self.job.source:
-            return self.kernel, self.variant
-        return self.job.source, *self.job.options()
+    def group(self) -> str:
+        """What a sample is taken of: the programs of a file, or those that a kernel generates."""
+        return self.kernel if "\n" in self.job.source else self.job.source
 
-    def traits(self) -> set[tuple[object, ...]]:
-        """What a sample must have once: entry points on each architecture, values for each set of capabilities.
+    def traits(self) -> set[Hashable]:
+        """What a sample of the group's programs must have once: entry points on each architecture, values for each set
+        of capabilities, and each two values of one program on a `whole` architecture, or else on any.
 
         Sources branch by what an architecture can do, so that a value tried on sm_80 says the same of sm_86.
         """
-        generated = "\n" in self.job.source
-        values = re.split(r"[_ ]", self.variant) if generated else self.job.options()
-        source = self.kernel if generated else self.job.source
-        can = architecture(f"sm_{number(self.job.arch)}").capabilities
-        entries = {(self.job.arch, source, name) for name in (*(launch.entry for launch in self.launches), "any")}
-        return entries | {(can, source, value) for value in values}
+        values = re.split(r"[_ ]", self.variant) if "\n" in self.job.source else self.job.options()
+        pairs = {*combinations(sorted({*values}), 2)}
+        arch, name = self.job.arch, f"sm_{number(self.job.arch)}"
+        entries = {(arch, entry) for entry in (*(launch.entry for launch in self.launches), "any")}
+        each = {(architecture(name).capabilities, value) for value in values}
+        whole = {(arch, *pair) for pair in pairs} if name in whole_architectures() else set()
+        return {*entries, *each, *pairs, *whole}
 
 
 @click.command()
@@ -78,7 +81,7 @@ class _Wanted:
     metavar="COUNT",
     help="A first look: one program of so many kernels on each architecture, other kernels on the next.",
 )
-@click.option("--all", "everything", is_flag=True, help="Every program for every architecture, not a sample of most.")
+@click.option("--all", "everything", is_flag=True, help="Every program for every architecture, not a sample.")
 @click.option("--details", "every_entry", is_flag=True, help="A line per entry point, also without --arch or --kernel.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, a row per entry point.")
 @click.pass_context
@@ -95,7 +98,7 @@ def command(
 ) -> None:
     """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile.
 
-    Without --arch and --kernel, most architectures get a sample of each kernel's programs; --all builds every one.
+    Without --arch and --kernel, a sample of each kernel's programs is built; --all builds every one.
     With EXPERIMENT, the programs of its run are compiled ahead, so that the run finds them in the cache.
     """
     if candidates and not experiments:
@@ -228,25 +231,12 @@ def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Ite
 
 
 def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
-    """All of the `whole` architectures, a sample of each other one, and one of every program that these leave out."""
-    whole = whole_architectures()
-    taken: dict[str, object] = {}
-    traits: dict[str, set[Hashable]] = {}
+    """Of each group, programs that have all of its traits."""
+    groups: dict[str, dict[str, set[Hashable]]] = {}
     for one in wanted:
-        if f"sm_{number(one.job.arch)}" in whole:
-            taken[one.job.identity()] = one.program()
-        else:
-            traits.setdefault(one.job.identity(), set()).update(one.traits())
-    sample = set(cover(traits))
-    for one in wanted:
-        if one.job.identity() in sample:
-            taken[one.job.identity()] = one.program()
-    built = set(taken.values())
-    for one in wanted:
-        if one.program() not in built:
-            built.add(one.program())
-            taken[one.job.identity()] = one.program()
-    return [one for one in wanted if one.job.identity() in taken]
+        groups.setdefault(one.group(), {}).setdefault(one.job.identity(), set()).update(one.traits())
+    sample = {name for members in groups.values() for name in cover(members)}
+    return [one for one in wanted if one.job.identity() in sample]
 
 
 def cover(members: Mapping[str, Set[Hashable]]) -> list[str]:
@@ -256,11 +246,17 @@ def cover(members: Mapping[str, Set[Hashable]]) -> list[str]:
     never taken. The same members in the same order always give the same answer.
     """
     missing: set[Hashable] = set().union(*members.values())
+    most = [(-len(traits), at, name) for at, (name, traits) in enumerate(members.items())]
+    heapify(most)
     taken: list[str] = []
     while missing:
-        best = max(members, key=lambda name: len(members[name] & missing))
-        missing -= members[best]
-        taken.append(best)
+        known, at, name = heappop(most)  # as many as were missing when it was last looked at, so no fewer than now
+        now = len(members[name] & missing)
+        if now == -known:
+            missing -= members[name]
+            taken.append(name)
+        else:
+            heappush(most, (-now, at, name))
     return taken
 
 

@@ -97,7 +97,7 @@ class Architecture:
     compiled: bool = False
     """Whether every kernel must compile for it, and `nnzbench compile` shows it unasked."""
     whole: bool = False
-    """Of these, whether `nnzbench compile` builds every program for it unasked, rather than a sample of each kernel."""
+    """Of these, whether what `nnzbench compile` builds unasked has every two values of one program together."""
     shared_unit: int = 128
     """Shared memory is handed out to blocks in steps of so many bytes."""
     reserved_bytes: int = 1 * _KIB
@@ -203,7 +203,7 @@ def compiled_architectures(table: Iterable[Architecture] = _TABLE) -> tuple[str,
 
 
 def whole_architectures(table: Iterable[Architecture] = _TABLE) -> frozenset[str]:
-    """Names of those that every program of every kernel is compiled for, where the others get a sample."""
+    """Names of those whose sample of programs has every two values together, and not only each."""
     return frozenset(one.name for one in table if one.compiled and one.whole)
 
 
