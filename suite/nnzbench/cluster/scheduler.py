@@ -271,11 +271,6 @@ class Scheduler:
             if who is not None and who.gpu not in self.models:
                 self._model(who, folders)
 
-    def _resources(self, gpu: str) -> Resources:
-        """Workers of a model, and their GPUs; where nothing is timed each has a processor."""
-        workers, units = self._staff(gpu)
-        return Resources(workers, units or workers)
-
     def _staff(self, gpu: str) -> tuple[int, int]:
         """How many workers a model has, and how many GPUs they time on."""
         here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
@@ -312,14 +307,15 @@ class Scheduler:
             schedule = Schedule(steps, frozenset(range(len(steps))), 0.0)
         else:
             gone = now - self.started
-            seconds, here = self.ends - self.started, self._resources(who.gpu)
-            schedule = make_schedule(there, self.costs, seconds, gone, here, self.typical)
+            workers, units = self._staff(who.gpu)
+            here = Resources(workers, units or workers)  # where nothing is timed each has a processor
+            schedule = make_schedule(there, self.costs, self.ends - self.started, gone, here, self.typical)
             self.progress.tell(schedule.line())
             for line in schedule.lines():
                 self.progress.note(line)
         model = self.models[who.gpu] = Model(schedule, runs, deque(schedule.steps), now)
-        units = {digest(worker.who): worker.unit for worker in self.workers.values() if worker.who}
-        for step, unit in homes(schedule, runs, units):
+        known = {digest(worker.who): worker.unit for worker in self.workers.values() if worker.who}
+        for step, unit in homes(schedule, runs, known):
             model.begin(step, unit)
         for name, run in runs.items():
             model.done[name] = defaultdict(set)

@@ -1,5 +1,6 @@
-"""What no GPU does, whoever measured it: rates above its data sheet, limits that its rates do not make, clocks above
-its highest, caches that slow a kernel down, and one problem's samples that are another's too."""
+"""What can't be, whoever measured it: of one row sizes, work and times that contradict one another; of all of them
+rates above the GPU's data sheet, limits that its rates do not make, clocks above its highest, caches that slow a kernel
+down, one problem's samples that are another's too, and patterns that their source does not have."""
 
 from __future__ import annotations
 
@@ -7,10 +8,15 @@ import csv
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from nnzbench import paths
-from nnzbench.measure.roofline import peaks_of
+from nnzbench.contribute.published import Matrix, matrix
+from nnzbench.matrices import index
+from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, peaks_of
+from nnzbench.plans.plan import one_line
+from nnzbench.problems.problem import NETWORKS, Op, Problem, parse
+from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import Key, Record
 
 Snapshots = Mapping[str, Mapping[str, Any]]
@@ -48,6 +54,10 @@ _SHEETS = {
     "tf32_tflops": ("tf32_tflops", "fp16_tensor_tflops", "fp32_tflops"),
     "f16_tflops": ("fp16_tensor_tflops", "fp32_tflops"),
 }
+_REGENERATED = 1 << 20
+"""Most elements of a generated pattern that is made again to be compared."""
+_MOST_REGENERATED = 24
+_MADE = frozenset({"uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block"})
 
 
 def faults(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
@@ -67,13 +77,11 @@ def peaks(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
         lacking = [one for one in (*_SHEETS, "l2_gbs", "floor_hot_us", "floor_cold_us") if not found.get(one)]
         if name in timed and lacking:
             yield f"the snapshot '{name}' lacks the peaks {', '.join(lacking)}, which the limits of its rows are from"
-        for peak, most in _most(str(gpu.get("slug"))).items():
-            if (value := found.get(peak)) and value > most:
-                yield f"the snapshot '{name}' has {peak} {value:g}, and no such GPU does more than {most:g}"
-        for what, most in _chip(str(gpu.get("slug"))).items():
+        for what, most in _most(str(gpu.get("slug"))).items():
             for told in (gpu.get(what) or 0, found.get(what) or 0):
                 if told > most:
-                    yield f"the snapshot '{name}' has {what} {told:g}, and no such GPU has more than {most:g}"
+                    verb = "does" if what in _RATES else "has"
+                    yield f"the snapshot '{name}' has {what} {told:g}, and no such GPU {verb} more than {most:g}"
         yield from (f"the snapshot '{name}' {other}" for other in _another(gpu))
         for policy in ("hot", "cold"):
             floor = found.get(f"floor_{policy}_us")
@@ -108,33 +116,26 @@ def _sheets(slug: str) -> tuple[list[dict[str, str]], float]:
 
 
 @functools.cache
-def _chip(slug: str) -> Mapping[str, float]:
-    """The most multiprocessors and the highest clock of a GPU that is listed."""
-    sheets, margin = _sheets(slug)
-    if margin != SHEET_MARGIN:
-        return {}
-    clock = BOOST_MARGIN * max(float(sheet["boost_mhz"]) for sheet in sheets)
-    return {"sms": max(int(sheet["sms"]) for sheet in sheets), "sm_clock_max_mhz": clock}
-
-
-@functools.cache
 def _most(slug: str) -> Mapping[str, float]:
-    """The highest believable peaks of a GPU."""
-    mine, margin = _sheets(slug)
+    """The highest believable peaks of a GPU, and of one that is listed its multiprocessors and its highest clock."""
+    sheets, margin = _sheets(slug)
     most = {
-        peak: margin * max(float(next(sheet[one] for one in names if sheet[one])) for sheet in mine)
+        peak: margin * max(float(next(sheet[one] for one in names if sheet[one])) for sheet in sheets)
         for peak, names in _SHEETS.items()
     }
-    cache = max(int(sheet["sms"]) * float(sheet["boost_mhz"]) * 1e-3 for sheet in mine)
-    return {**most, "l2_gbs": margin * L2_CLOCK_BYTES * cache}
+    cache = max(int(sheet["sms"]) * float(sheet["boost_mhz"]) * 1e-3 for sheet in sheets)
+    most["l2_gbs"] = margin * L2_CLOCK_BYTES * cache
+    if margin == SHEET_MARGIN:
+        most["sms"] = max(int(sheet["sms"]) for sheet in sheets)
+        most["sm_clock_max_mhz"] = BOOST_MARGIN * max(float(sheet["boost_mhz"]) for sheet in sheets)
+    return most
 
 
 def floors(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
     """Floors in rows against those of the snapshot that the row names, which were measured once for all of them."""
 
     def known(row: Record) -> float | None:
-        found: float | None = peaks_of(snapshots.get(row.environment, {})).floor_us(row.policy)
-        return found
+        return peaks_of(snapshots.get(row.environment, {})).floor_us(row.policy)
 
     def differs(row: Record) -> bool:
         floor = known(row)
@@ -144,16 +145,11 @@ def floors(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
         yield f"{name} has a {policy} floor of {known(row):g} us, and its rows say {row.floor_us:g} us"
 
 
-def _peaks(snapshots: Snapshots, row: Record) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = snapshots.get(row.environment, {}).get("peaks") or {}
-    return found
-
-
 def limits(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
     """Limits against what the work of their rows takes at the peaks of their snapshot, and clocks above the highest."""
 
     def too_low(row: Record) -> bool:
-        found = _peaks(snapshots, row)
+        found = snapshots.get(row.environment, {}).get("peaks") or {}
         rates = [float(found.get(name) or 0) for name in _RATES]
         if row.limit_us is None or row.floor_us is None or not all(rates):
             return False
@@ -219,3 +215,90 @@ def copies(rows: Sequence[Record]) -> Iterator[str]:
         if len(some) > max(8, SHARED.get(policy, SHARED_COLD) * timed[policy]) or len(long) > max(4, 0.01 * len(rows)):
             us = f"{(long or some)[0].median_us:g} us"
             yield f"{len(some)} rows of several problems have the same median and quartiles, such as {us}"
+
+
+def numbers(row: Record) -> Iterator[str]:
+    """Sizes, work and times that contradict one another."""
+    if row.pattern:
+        for column in ("m", "k", "n"):
+            if getattr(row, column) < 1:
+                yield f"`{column}` is {getattr(row, column)}"
+        elements = row.m * (row.n if row.op == "sddmm" else row.k)
+        if row.nnz > elements:
+            yield f"{row.nnz} nonzeros do not fit a matrix of {elements} elements"
+        flops = _flops(row)
+        if flops is not None and abs(row.flops - flops) > _CLOSE * flops:
+            yield f"`flops` is {row.flops:g} where {row.nnz} nonzeros make {flops:g}"
+    if row.median_us is None:
+        return
+    lacking = [name for name in ("q1_us", "q3_us", "samples", "floor_us") if getattr(row, name) is None]
+    if lacking:
+        yield f"there is a median, and no `{'`, `'.join(lacking)}`"
+    if row.q1_us is not None and row.q3_us is not None and not row.q1_us <= row.median_us <= row.q3_us:
+        yield f"the median {row.median_us:g} us is not between its quartiles {row.q1_us:g} and {row.q3_us:g}"
+    if row.floor_us is not None and row.median_us < row.floor_us:
+        yield f"the median {row.median_us:g} us is below the time of an empty kernel, {row.floor_us:g} us"
+    if row.limit_us is not None:
+        if row.floor_us is not None and row.limit_us < row.floor_us:
+            yield f"the limit {row.limit_us:g} us is below the time of an empty kernel, {row.floor_us:g} us"
+        if row.median_us < LEAST_OF_LIMIT * row.limit_us:
+            yield impossible(row.median_us, row.limit_us)
+
+
+def _flops(row: Record) -> float | None:
+    """Useful operations as `records.md` defines them; None for a network or a step of one."""
+    if row.op == "sparse_softmax":
+        return 4.0 * row.nnz
+    network = any(word in row.shape for word in ("attention", "bias_relu", *NETWORKS))
+    if network or row.op == "gemm":
+        return None
+    return 2.0 * row.nnz * (row.k if row.op == "sddmm" else row.n)
+
+
+def sources(rows: Sequence[Record]) -> Iterator[str]:
+    """Patterns against the indices of the collections, and against what generates them."""
+    made = [row for row in rows if row.pattern]
+    seen: dict[Matrix, str] = {}
+    told: set[str] = set()
+    again = 0
+    for row in {(row.problem, row.source, row.pattern, row.nnz): row for row in made}.values():
+        kind, _, name = row.source.partition(":")
+        if kind in ("dlmc", "weights"):
+            key = matrix(row.source, row.op, row.shape)
+            if seen.setdefault(key, row.pattern) != row.pattern and row.source not in told:
+                told.add(row.source)
+                yield f"{row.source} has two patterns, {seen[key]} and {row.pattern}"
+            yield from _indexed(row, kind, name)
+        elif kind in _MADE and again < _MOST_REGENERATED and row.m * max(row.k, 1) <= _REGENERATED:
+            again += 1
+            yield from _generated(row)
+
+
+def _indexed(row: Record, kind: str, name: str) -> Iterator[str]:
+    entry: Any = index.dlmc().get(name) if kind == "dlmc" else index.weights().get(name)
+    if entry is None:
+        yield f"{row.source} is not in the index of that collection"
+        return
+    sizes = (row.m, row.n if row.op == "sddmm" else row.k)
+    if sizes != (entry.rows, entry.cols):
+        yield f"{row.source} is {entry.rows} x {entry.cols}, and {row.problem} has {sizes[0]} x {sizes[1]}"
+    elif row.nnz != entry.nnz:
+        yield f"{row.source} has {entry.nnz} nonzeros, and {row.problem} has {row.nnz}"
+
+
+def _generated(row: Record) -> Iterator[str]:
+    """What the source and the level in the problem's name make, made again."""
+    parts = parse(row.problem)
+    if parts is None or row.op not in get_args(Op):
+        return
+    op: Op = "sddmm" if row.op == "sddmm" else "spmm"
+    level = float(parts.level) / 100
+    try:
+        matrix = load_sparse(Problem(row.experiment, row.problem, op, row.m, row.k, row.n, level, row.source))
+    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:  # numbers that fit no generator
+        yield f"{row.source} can't be made for {row.problem} ({one_line(error)})"
+        return
+    if matrix.nnz != row.nnz:
+        yield f"{row.source} makes {matrix.nnz} nonzeros for {row.problem}, and its rows have {row.nnz}"
+    elif matrix.pattern_hash() != row.pattern:
+        yield f"{row.source} makes the pattern {matrix.pattern_hash()} for {row.problem}, its rows have {row.pattern}"

@@ -23,7 +23,7 @@ from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import NETWORKS, DType
-from nnzbench.records.beside import Scope, Tuning, Window
+from nnzbench.records.beside import ENERGY, TUNING, Scope, Tuning, Window
 from nnzbench.records.record import Record
 from nnzbench.records.selection import listed, math_class
 from nnzbench.records.shown import LONGEST
@@ -103,24 +103,25 @@ def errors(found: Sequence[Record]) -> Iterator[str]:
 
 def tuning(found: Sequence[Tuning]) -> Iterator[str]:
     """The same of tuning.csv."""
-    for text in _cells(found):
-        yield f"tuning.csv, {text}"
+    yield from _beside(TUNING.file, found)
     for line, row in enumerate(found, start=2):
-        if row.kernel not in known():
-            yield f"tuning.csv, line {line}: there is no kernel `{shown(row.kernel)}` in this version"
         if row.ok > row.candidates or row.gpu_seconds > 1.01 * row.seconds + 0.01:
             yield f"tuning.csv, line {line}: more came out of the candidates or the seconds than went in"
 
 
 def energy(found: Sequence[Window]) -> Iterator[str]:
     """The same of energy.csv."""
-    for text in _cells(found):
-        yield f"energy.csv, {text}"
+    yield from _beside(ENERGY.file, found)
     for line, row in enumerate(found, start=2):
-        if row.kernel not in known():
-            yield f"energy.csv, line {line}: there is no kernel `{shown(row.kernel)}` in this version"
         if what := private(row.reason) or strange(row.reason):
             yield f"energy.csv, line {line}: `reason` holds {what}"
+
+
+def _beside(file: str, found: Sequence[Any]) -> Iterator[str]:
+    yield from (f"{file}, {text}" for text in _cells(found))
+    for kernel, line in _first(found, "kernel"):
+        if kernel not in known():
+            yield f"{file}, line {line}: there is no kernel `{shown(kernel)}` in this version"
 
 
 def shown(text: str) -> str:
@@ -247,7 +248,7 @@ def _read(folder: Path, name: str) -> Snapshot:
 
 
 def _shape(snapshot: Snapshot) -> Iterator[str]:
-    """Where its tables, names and types are not those that `machine.environment.snapshot` gives."""
+    """Where its tables, names and types are not those that `measure.session.snapshot` gives."""
     for key, value in snapshot.items():
         if isinstance(value, dict) != (key in _TABLES) or isinstance(value, list):
             yield f"has '{shown(key)}', which is {'no' if key in _TABLES else 'a'} table"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.contribute import kit, physics, possible, published, snapshots
+from nnzbench.contribute import kit, physics, published, snapshots
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
@@ -77,7 +77,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         *_rows(rows, bool(arch)),
         *snapshots.errors(rows),
         *physics.faults(rows, found),
-        *possible.sources(rows),
+        *physics.sources(rows),
         *published.faults(folder, rows),
         *_beside(folder, rows, windows),
         *snapshots.faults(found, rows[0].gpu),
@@ -158,7 +158,7 @@ def _one(row: Record, untimed: bool) -> Iterator[str]:
         counted = 1 - row.nnz / elements if elements else math.nan
         if not abs(row.sparsity - counted) <= _SPARSITY_DIGITS:
             yield f"`sparsity` is {row.sparsity:g} and {row.nnz} nonzeros make {counted:g}"
-    yield from possible.numbers(row)
+    yield from physics.numbers(row)
     what = snapshots.private(f"{row.reason} {row.variant}")
     if what:
         yield f"`reason` or `variant` holds {what}"

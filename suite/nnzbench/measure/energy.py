@@ -25,7 +25,7 @@ from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.contract import each, over_copies
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Clock, repeat
-from nnzbench.measure.trial import check_copies, failure, fresh_result, planned_candidates
+from nnzbench.measure.trial import check_copies, enumerate_candidates, failure, fresh_result
 from nnzbench.plans.plan import Candidate, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.operands import Maker, Operands
@@ -366,7 +366,7 @@ def _candidate(one: Entrant, operands: Operands, session: Session) -> Candidate:
     """The one of that name. Raises `Unsupported` where this version or this GPU has none."""
     if kernel := session.kernels.get(one.kernel):
         phases = session.work.phases
-        for found in planned_candidates(kernel, one.problem, operands, session.device, None, "all", phases):
+        for found in enumerate_candidates(kernel, one.problem, operands, session.device, phases=phases, ahead=False):
             if isinstance(found, Candidate) and found.variant == one.variant:
                 return found
     raise Unsupported(f"{one.problem.name}: {one.kernel} has no variant '{one.variant}' here; run the experiment anew")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import compile_many
@@ -13,6 +13,7 @@ from nnzbench.kernels.codegen.schedule import Tiling, Tuned, remember, search_na
 from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
 from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up
+from nnzbench.measure.trial import fresh_result
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
@@ -63,18 +64,13 @@ def tune(
             for i, (tiling, plan) in enumerate(plans):
                 if not isinstance(made[i], Compiled):
                     continue
-                prepared = device.prepare(plan)
-                try:
-                    prepared.poison()
-                    prepared.run()
-                    if not passes(relative_error(prepared.read(), truth), plan.math):
+                with closing(device.prepare(plan)) as prepared:
+                    if not passes(relative_error(fresh_result(prepared), truth), plan.math):
                         continue
                     if best is None:
                         warm_up(device.timer, prepared.run)
                     correct += 1
                     median = measure(device.timer, prepared.run, "hot", QUICK).median
-                finally:
-                    prepared.close()
                 if best is None or median < best[0]:
                     best = median, tiling
         progress(min(start + BATCH, len(tilings)), len(tilings), best[0] if best else float("inf"))

@@ -8,10 +8,10 @@ kernels are timed with.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -22,10 +22,10 @@ from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import about
 from nnzbench.measure.timing import measure, warm_up
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Launch, Plan, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems import networks
 from nnzbench.problems.decoder import Case
-from nnzbench.problems.experiment import USUAL, Policy
+from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
@@ -94,20 +94,18 @@ def measure_peaks(device: Device) -> Peaks:
         return Peaks()
     timer, facts = device.timer, device.facts
     blocks = facts.sms * 8
-    with _prepared(device, fma_plan(blocks, _FMA_ROUNDS)) as fma:
+    with closing(device.prepare(fma_plan(blocks, _FMA_ROUNDS))) as fma:
         warm_up(timer, fma.run)
         fma_us = _best_us(timer, fma.run)
-    with _prepared(device, copy_plan(_COPY_BYTES)) as copy:
+    with closing(device.prepare(copy_plan(_COPY_BYTES))) as copy:
         copy_us = _best_us(timer, copy.run)
     # a quarter of the cache stays resident whatever the cache's own layout (far partitions keep copies)
     read_bytes = max(1, facts.l2_bytes // 4 // CHUNK_BYTES) * CHUNK_BYTES
-    with _prepared(device, read_plan(read_bytes, blocks, _READ_PASSES)) as read:
+    with closing(device.prepare(read_plan(read_bytes, blocks, _READ_PASSES))) as read:
         read_us = _best_us(timer, read.run)
-    with _prepared(device, empty_plan()) as empty:
+    with closing(device.prepare(empty_plan())) as empty:
         empty.run()  # loads the module before anything is captured
-        overheads: dict[Policy, float] = {}
-        for policy in USUAL:
-            overheads[policy] = measure(timer, empty.run, policy).median
+        overheads: dict[str, float] = {policy: measure(timer, empty.run, policy).median for policy in USUAL}
     return Peaks(
         copy_gbs=2 * _COPY_BYTES / copy_us * 1e-3,
         l2_gbs=_READ_PASSES * read_bytes / read_us * 1e-3,
@@ -126,44 +124,32 @@ def copy_plan(size: int) -> Plan:
     # what is copied does not change the speed, and counting is much faster than drawing random numbers
     source = np.arange(size // 4, dtype=np.uint32).view(np.float32)
     buffers: dict[str, Array] = {"source": source, "destination": np.zeros(size // 4, np.float32)}
-    grid = (-(-size // CHUNK_BYTES), 1, 1)
-    launch = Launch("peak_copy", grid, (THREADS, 1, 1), ("source", "destination", size // 16))
-    return _plan("copy", buffers, "destination", launch)
+    return _plan("copy", -(-size // CHUNK_BYTES), buffers, "destination", (*buffers, size // 16))
 
 
 def read_plan(size: int, blocks: int, passes: int) -> Plan:
     """Reads `size` bytes (a multiple of `CHUNK_BYTES`) `passes` times: output `out` (blocks * THREADS sums)."""
     values = np.random.default_rng(1).standard_normal(size // 4, dtype=np.float32)
     buffers: dict[str, Array] = {"buffer": values, "out": np.zeros(blocks * THREADS, np.float32)}
-    args = ("buffer", "out", size // CHUNK_BYTES, passes)
-    return _plan("read", buffers, "out", Launch("peak_read", (blocks, 1, 1), (THREADS, 1, 1), args))
+    return _plan("read", blocks, buffers, "out", (*buffers, size // CHUNK_BYTES, passes))
 
 
 def fma_plan(blocks: int, rounds: int) -> Plan:
     """`rounds * FMA_PER_ROUND` multiply-adds per thread: output `out` (blocks * THREADS sums)."""
     factors = np.array([0.99, 0.37], np.float32)  # converges to y / (1 - x): neither overflow nor subnormals
     buffers: dict[str, Array] = {"factors": factors, "out": np.zeros(blocks * THREADS, np.float32)}
-    launch = Launch("peak_fma", (blocks, 1, 1), (THREADS, 1, 1), ("factors", "out", rounds))
-    return _plan("fma", buffers, "out", launch)
+    return _plan("fma", blocks, buffers, "out", (*buffers, rounds))
+
+
+def _plan(variant: str, blocks: int, buffers: dict[str, Array], output: str, args: tuple[str | int, ...]) -> Plan:
+    launch = Launch(f"peak_{variant}", (blocks, 1, 1), (THREADS, 1, 1), args)
+    return Plan(variant, "cuda", "peaks.cu", {}, buffers, output, (launch,))
 
 
 def empty_plan() -> Plan:
     """One warp that does nothing: the launch overhead."""
-    buffers: dict[str, Array] = {"unused": np.zeros(1, np.float32)}
-    return _plan("empty", buffers, "unused", Launch("empty", (1, 1, 1), (32, 1, 1), (0,)))
-
-
-def _plan(variant: str, buffers: dict[str, Array], output: str, launch: Launch) -> Plan:
-    return Plan(variant, "cuda", "peaks.cu", {}, buffers, output, (launch,))
-
-
-@contextlib.contextmanager
-def _prepared(device: Device, plan: Plan) -> Iterator[Prepared]:
-    prepared = device.prepare(plan)
-    try:
-        yield prepared
-    finally:
-        prepared.close()
+    launch = Launch("empty", (1, 1, 1), (32, 1, 1), (0,))
+    return Plan("empty", "cuda", "peaks.cu", {}, {"unused": np.zeros(1, np.float32)}, "unused", (launch,))
 
 
 def _best_us(timer: Timer, run: Callable[[], None], samples: int = _SAMPLES) -> float:
@@ -188,10 +174,8 @@ def _tensor_tflops(device: GpuDevice, math: str) -> float | None:
         gemm = prepare_gemm(Inputs(device), case, m, lambda: np.tile(tile, (m // k, 1)), np.tile(tile, (1, n // k)))
     except (Unsupported, LaunchError):
         return None
-    try:
+    with closing(gemm):
         return 2.0 * m * n * k / _best_us(device.timer, gemm.run) * 1e-6
-    finally:
-        gemm.close()
 
 
 INDEX_BYTES = 4

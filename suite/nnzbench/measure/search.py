@@ -19,7 +19,7 @@ from types import TracebackType
 from nnzbench.build.pool import CompilePool, Pending
 from nnzbench.kernels.registry import about
 from nnzbench.measure.attempts import Attempts, Subject
-from nnzbench.measure.trial import Outcome, planned_candidates
+from nnzbench.measure.trial import Outcome, enumerate_candidates
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
@@ -94,28 +94,10 @@ class Found:
     """Kernels with candidates left when the time was over."""
 
 
-def search(
-    subject: Subject,
-    operands: Operands,
-    names: Sequence[str],
-    attempts: Attempts,
-    seconds: float,
-    progress: RunProgress,
-    seen: Seen | None = None,
-) -> Found:
-    """Tries candidates of the named kernels until all are tried or `seconds` of the session's clock are over.
-
-    A candidate that was begun is finished. Where nothing is timed, each kernel's first candidate
-    is all that is tried. Raises `DeviceLost`.
-    """
-    with Search(subject, operands, names, attempts, progress, seen) as one:
-        found = one.go(seconds)
-        one.record_unreached()
-        return found
-
-
 class Search:
-    """A search that can go on after its time was over; what compiles beside it ends with the `with` block."""
+    """A search of the named kernels, which can go on after its time was over; what compiles beside it ends with the
+    `with` block. Where nothing is timed, each kernel's first candidate is all that is tried.
+    """
 
     def __init__(
         self,
@@ -137,22 +119,14 @@ class Search:
         self._planning_s = 0.0
         phases = attempts.session.work.phases
         most_long = max(1, min(AHEAD, self._pool.workers // 2)) if self._pool else 1
-        self._states = [
-            KernelState(
-                name,
-                Pending(
-                    planned_candidates(
-                        attempts.session.kernels[name], subject.problem, operands, device, limit, "all", phases
-                    ),
-                    device.arch,
-                    device.link,
-                    self._pool,
-                ),
-                compile_s=_compile_s(name, operands, subject.problem.dtype) if limit is None else 0.0,
-                most=most_long if about(name).weights_in_code else AHEAD,
-            )
-            for name in sorted(names, key=lambda name: about(name).role != "library")
-        ]
+        self._states = []
+        for name in sorted(names, key=lambda name: about(name).role != "library"):
+            kernel, problem = attempts.session.kernels[name], subject.problem
+            found = enumerate_candidates(kernel, problem, operands, device, limit, phases=phases, ahead=False)
+            pending = Pending(found, device.arch, device.link, self._pool)
+            compile_s = _compile_s(name, operands, problem.dtype) if limit is None else 0.0
+            most = most_long if about(name).weights_in_code else AHEAD
+            self._states.append(KernelState(name, pending, compile_s=compile_s, most=most))
 
     def __enter__(self) -> Search:
         return self
@@ -162,7 +136,10 @@ class Search:
             self._pool.close()
 
     def go(self, seconds: float) -> Found:
-        """Tries candidates for so many seconds, or all that are left. Raises `DeviceLost`."""
+        """Tries candidates for so many seconds of the session's clock, or all that are left.
+
+        A candidate that was begun is finished. Raises `DeviceLost`.
+        """
         begun, problem = self._clock(), self._subject.problem
         self._begin_the_longest(seconds)
         libraries = [state for state in self._states if about(state.kernel).role == "library"]

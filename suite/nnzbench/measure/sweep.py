@@ -140,7 +140,9 @@ def plan_work(
     problems = all_problems(experiment, choice)
     wanted = {name: dtypes for name, dtypes in wanted_kernels(experiment, choice).items() if name in known}
     ops = {problem.op for problem in problems}
-    kept = [problem for problem in choose_problems(problems, choice) if keep(problem)]
+    named = ("*",) if choice.problems is None else choice.problems
+    matching = [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in named)]
+    kept = [problem for problem in matching if keep(problem)]
     work = choose_work(kept, ops, wanted, known, choice)
     every = [(problem, [name for name in names if experiment.takes(name, problem)]) for problem, names in work]
     taken = [(problem, names) for problem, names in every if names]
@@ -170,13 +172,6 @@ def rows_left_out(
         again = ran_on == device and tuple(contest) in contests
         lost += count if not again else max(0, count - limit) if limit else 0
     return lost
-
-
-def choose_problems(problems: list[Problem], choice: Choice) -> list[Problem]:
-    """The problems that match the patterns."""
-    if choice.problems is None:
-        return problems
-    return [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in choice.problems)]
 
 
 def wanted_kernels(experiment: Experiment, choice: Choice) -> dict[str, tuple[DType, ...]]:

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -126,10 +127,12 @@ def measure(
     is clear that it will not be reached. `watched` is put round what takes the samples.
     """
     rule = rule or StoppingRule()
-    batch = _cold_batch(timer, run) if policy == "cold" else _hot_batch(timer, run, capturable, launches)
+    batch = partial(timer.cold_us, run) if policy == "cold" else _hot_batch(timer, run, capturable, launches)
     if watched is not None:
         batch = watched(batch)
-    _ramp(batch, rule.ramp_seconds, clock)
+    until = clock() + rule.ramp_seconds
+    while clock() < until:
+        batch(1)
     return _sample(timer, batch, rule, clock, EVENT_STEP_US if policy == "cold" else 0.0, to_beat_us)
 
 
@@ -182,16 +185,6 @@ def _runs(run_us: float) -> int:
         return most
     fewest = max(1, min(fewest, int(LONGEST_REPLAY_US / run_us)))
     return max(fewest, min(most, math.ceil(REPLAY_US / run_us)))
-
-
-def _cold_batch(timer: Timer, run: Callable[[], None]) -> Batch:
-    return lambda count: timer.cold_us(run, count)
-
-
-def _ramp(batch: Batch, seconds: float, clock: Clock) -> None:
-    until = clock() + seconds
-    while clock() < until:
-        batch(1)
 
 
 def _sample(

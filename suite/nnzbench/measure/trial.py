@@ -153,32 +153,20 @@ def enumerate_candidates(
     limit: int | None = None,
     scope: Scope = "all",
     phases: Phases | None = None,
+    ahead: bool = True,
 ) -> Iterator[Candidate | Outcome]:
     """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
 
     Of the scope `first` those alone that run untuned (`first_choices`). Where the device takes its programs from the
-    shared compile cache, they are compiled ahead, many in parallel.
+    shared compile cache, they are compiled `ahead`, many in parallel; else none is compiled yet.
     """
     phases = phases or Phases()
-    found = planned_candidates(kernel, problem, operands, device, limit, scope, phases)
-    if not device.compiles_from_cache:
-        return found
-    return _counted(compiled_ahead(found, device.arch, device.link), phases, "compiling")
-
-
-def planned_candidates(
-    kernel: AnyKernel,
-    problem: Problem,
-    operands: Operands,
-    device: Device,
-    limit: int | None,
-    scope: Scope,
-    phases: Phases,
-) -> Iterator[Candidate | Outcome]:
-    """The same, none of them compiled yet."""
     chosen = candidates(kernel, problem, operands, device, untuned=scope == "first")
     wanted = islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit)
-    return _counted(_until_failure(wanted), phases, "planning")
+    found = _counted(_until_failure(wanted), phases, "planning")
+    if not ahead or not device.compiles_from_cache:
+        return found
+    return _counted(compiled_ahead(found, device.arch, device.link), phases, "compiling")
 
 
 def _counted(found: Iterator[T], phases: Phases, phase: Phase) -> Iterator[T]:

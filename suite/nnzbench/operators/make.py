@@ -15,7 +15,7 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, baselines
 from nnzbench.matrices.formats import MatrixError, require_memory
 from nnzbench.measure.attempts import Attempts, Subject
-from nnzbench.measure.search import search
+from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
@@ -94,7 +94,9 @@ def make(
     attempts = Attempts("operator", session, Unrecorded(), ("hot",) if device.timer else (), StoppingRule(), kept=[])
     tried = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
-        search(tried, operands, some, attempts, seconds, progress, best)
+        with Search(tried, operands, some, attempts, progress, best) as under_way:
+            under_way.go(seconds)
+            under_way.record_unreached()
         if best.chosen:
             break
     if best.chosen is None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -198,20 +198,7 @@ _PLAIN = {
     pa.int64(): r"^-?\d{1,18}$",
     pa.float64(): r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$",
 }
-"""What a whole column is read as at once; `from_row` says what is wrong with other cells."""
-
-
-def from_row(row: dict[str, str]) -> Record:
-    """Parses one CSV row. Raises `RecordError` naming the column."""
-    cells: dict[str, Any] = {}
-    for name, read, optional in _CELLS:
-        try:
-            cells[name] = None if optional and row[name] == "" else read(row[name])
-        except (ValueError, TypeError) as error:
-            raise RecordError(f"column '{name}': {error}") from None
-    if cells["schema"] != SCHEMA:
-        raise RecordError(f"column 'schema': '{cells['schema']}' is not {SCHEMA}")
-    return Record(**cells)
+"""What a whole column is read as at once; `_refuse` says what is wrong with other cells."""
 
 
 def read_records(path: Path) -> list[Record]:
@@ -329,9 +316,18 @@ def _doubtful(table: Any) -> NDArray[np.bool_]:
     return doubtful
 
 
-def _refuse(row: dict[str, str], where: str) -> None:
+def _refuse(row: dict[str, str], where: str) -> NoReturn:
+    """Raises `RecordError` that says what is wrong with the cells of a row, naming the column."""
+    cells: dict[str, Any] = {}
     try:
-        from_row(row)
+        for name, read, optional in _CELLS:
+            try:
+                cells[name] = None if optional and row[name] == "" else read(row[name])
+            except ValueError as error:
+                raise RecordError(f"column '{name}': {error}") from None
+        if cells["schema"] != SCHEMA:
+            raise RecordError(f"column 'schema': '{cells['schema']}' is not {SCHEMA}")
+        Record(**cells)
     except RecordError as error:
         raise RecordError(f"{where}: {error}") from None
     raise RecordError(f"{where}: a number is not written plainly")

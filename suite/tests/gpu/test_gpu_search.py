@@ -9,7 +9,7 @@ import pytest
 
 from nnzbench.advise import api, layer
 from nnzbench.measure.attempts import Attempts, Subject
-from nnzbench.measure.search import search
+from nnzbench.measure.search import Search
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.operators.make import Unrecorded
 from nnzbench.problems.experiment import POLICIES
@@ -30,7 +30,9 @@ def searched(seconds):
     attempts = Attempts("mine", session, Unrecorded(), POLICIES, StoppingRule(), kept=rows)
     subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     started = time.monotonic()
-    search(subject, operands, KERNELS, attempts, seconds, RunProgress())
+    with Search(subject, operands, KERNELS, attempts, RunProgress()) as under_way:
+        under_way.go(seconds)
+        under_way.record_unreached()
     took = time.monotonic() - started
     assert not [row for row in rows if row.status not in ("ok", "unsupported", "timeout")]
     return {(row.kernel, row.variant): row.median_us for row in rows if row.policy == "hot" and row.median_us}, took
