@@ -90,7 +90,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "cpu").symlink_to(programs)
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
-    chosen, choice = EXPERIMENTS["sparsert_table1"], Choice(quick=True, kernels=("row_stream", "cublas"))
+    chosen, choice = EXPERIMENTS["sparsert_table1"], Choice(quick=True, kernels=("row_stream", "cublas"), candidates=2)
     killer = Killer()
     with engine.connected("local", WORKERS, timed=False) as client:
         share = [

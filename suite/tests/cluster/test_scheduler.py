@@ -25,6 +25,15 @@ from nnzbench.records.beside import Tuning
 pytestmark = pytest.mark.usefixtures("clock")
 
 
+def snapshots(tmp_path):
+    """Of model `h200` and experiment `one`: for each problem those that its rows name."""
+    found = {}
+    for row in rows(tmp_path):
+        snapshot = json.loads((tmp_path / "h200" / "one" / row.environment).read_text())
+        found.setdefault(row.problem, {})[snapshot["worker"]] = snapshot
+    return found
+
+
 def test_workers_share_the_problems_and_rows_come_to_one_folder(tmp_path, monkeypatch):
     client = Client({"w1": "h200", "w2": "h200"})
     summaries, _ = run(tmp_path, monkeypatch, client)
@@ -38,18 +47,13 @@ def test_workers_share_the_problems_and_rows_come_to_one_folder(tmp_path, monkey
 
 def test_rows_name_the_gpu_that_they_are_from_without_telling_which_it_is(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch, Client({"w1": "h200", "w2": "h200"}), names=("one",))
-    by_problem = {}
-    for row in rows(tmp_path):
-        by_problem.setdefault(row.problem, set()).add(row.environment)
-    assert all(len(found) == 1 for found in by_problem.values())  # all kernels of a problem on one GPU
-    names = set.union(*by_problem.values())
-    snapshots = [json.loads((tmp_path / "h200" / "one" / name).read_text()) for name in names]
-    assert len({one["worker"] for one in snapshots}) == len(names) == 2
-    assert not any("GPU-of" in json.dumps(one) for one in snapshots)
+    found = snapshots(tmp_path).values()
+    assert all(len(some) == 1 for some in found)  # all kernels of a problem on one GPU
+    assert len({worker for some in found for worker in some}) == 2
+    assert "GPU-of" not in json.dumps(list(found))
 
 
-@pytest.mark.parametrize("reborn", [True, False])
-@pytest.mark.parametrize("at", [1, 2, 5])
+@pytest.mark.parametrize(("at", "reborn"), [(1, True), (2, False), (5, True)])
 def test_what_a_killed_worker_had_is_done_by_another_and_nothing_twice(tmp_path, monkeypatch, at, reborn):
     client = Client({"w1": "h200", "w2": "h200"}, {"w1": at}, reborn)
     _, notes = run(tmp_path, monkeypatch, client)
@@ -112,16 +116,18 @@ def test_a_budget_is_kept_and_what_is_left_out_is_named(tmp_path, monkeypatch):
     assert ",first," in (tmp_path / "h200" / "one" / "tuning.csv").read_text()
 
 
+def tuned_on_few_gpus(tmp_path):
+    found = snapshots(tmp_path).values()
+    assert sum(len(some) == 1 for some in found) >= 4  # the last is for who has nothing to do
+    assert len({worker for some in found for worker in some}) == 2
+
+
 def test_a_problem_is_tuned_on_the_gpu_that_it_was_begun_on(tmp_path, monkeypatch):
     kernels = [FakeKernel("a", {f"v{i}": (10.0 + i, "") for i in range(4)})]
     client = Client({"w1": "h200", "w2": "h200"})
     run(tmp_path, monkeypatch, client, kernels, ends=1000.0, names=("one",))
-    by_problem = {}
-    for row in rows(tmp_path):
-        by_problem.setdefault(row.problem, set()).add(row.environment)
     assert len(rows(tmp_path)) == 5 * 4 * 2
-    assert sum(len(found) == 1 for found in by_problem.values()) >= 4  # the last is for who has nothing to do
-    assert len(set.union(*by_problem.values())) == 2
+    tuned_on_few_gpus(tmp_path)
 
 
 def test_a_run_that_is_gone_on_with_tunes_problems_on_the_gpus_that_they_were_begun_on(tmp_path, monkeypatch, clock):
@@ -134,12 +140,7 @@ def test_a_run_that_is_gone_on_with_tunes_problems_on_the_gpus_that_they_were_be
     run(tmp_path, monkeypatch, turned, kernels, resume, clock.now + 1000.0, ("one",))
     found = rows(tmp_path)
     assert len(found) == len({row.key for row in found}) == 5 * 4 * 2
-    workers = {}
-    for row in found:
-        snapshot = json.loads((tmp_path / "h200" / "one" / row.environment).read_text())
-        workers.setdefault(row.problem, set()).add(snapshot["worker"])
-    assert sum(len(some) == 1 for some in workers.values()) >= 4  # the last is for who has nothing to do
-    assert len(set.union(*workers.values())) == 2
+    tuned_on_few_gpus(tmp_path)
 
 
 def test_a_problem_of_another_type_is_for_the_gpu_that_the_first_was_begun_on():
@@ -158,7 +159,8 @@ def test_a_problem_of_another_type_is_for_the_gpu_that_the_first_was_begun_on():
     assert model.next_step(there, (), None) is fp16
 
 
-def test_what_is_done_of_work_that_does_not_end_is_kept(tmp_path, monkeypatch):
+@pytest.mark.parametrize("answers", [True, False])
+def test_of_work_that_does_not_end_what_is_done_is_kept_when_the_time_is_over(tmp_path, monkeypatch, clock, answers):
     parts = {}
 
     class Hangs(Client):
@@ -170,13 +172,14 @@ def test_what_is_done_of_work_that_does_not_end_is_kept(tmp_path, monkeypatch):
             return Future(pending=True)
 
         def run(self, what, workers, on_error):
-            return {at: parts[at] for at in workers}
+            return {at: parts[at] for at in workers} if answers else {}
 
     hangs = Hangs({"w": "h200", "v": "h200"})
     _, notes = run(tmp_path, monkeypatch, hangs, ends=60.0, names=("one",))
+    assert 0.0 <= clock.now - (60.0 + scheduler.GRACE_S) < 1.0
     assert "  one: 1 of 5 problems not reached" in notes
     before = rows(tmp_path)
-    assert sum(row.problem == "p0" for row in before) == 3  # though both its steps bring them
+    assert sum(row.problem == "p0" for row in before) == 3 * answers  # though both its steps bring them
     run(tmp_path, monkeypatch, Client({"w": "h200"}), choice=Choice(resume=True), names=("one",))
     complete(rows(tmp_path))
     assert {row.key for row in before} <= {row.key for row in rows(tmp_path)}
@@ -217,18 +220,6 @@ def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monk
     _, notes = run(tmp_path, monkeypatch, Small({"w": "h200"}), names=("one",))
     assert "one p3 is left out, go on with --resume (MemoryError: no 9 GB for float64)" in notes
     assert {row.problem for row in rows(tmp_path)} == {"p0", "p1", "p2", "p4"}
-
-
-def test_work_that_does_not_end_is_left_out_when_the_time_is_over(tmp_path, monkeypatch, clock):
-    class Hangs(Client):
-        def submit(self, what, *arguments, workers, pure):
-            stuck = what is worker.perform and arguments[0].problem.name == "p0"
-            return Future(pending=True) if stuck else super().submit(what, *arguments, workers=workers, pure=pure)
-
-    _, notes = run(tmp_path, monkeypatch, Hangs({"w": "h200", "v": "h200"}), ends=60.0, names=("one",))
-    assert 0.0 <= clock.now - (60.0 + scheduler.GRACE_S) < 1.0
-    assert "  one: 1 of 5 problems not reached" in notes
-    assert {row.problem for row in rows(tmp_path)} == {"p1", "p2", "p3", "p4"}
 
 
 def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):

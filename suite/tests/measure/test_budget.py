@@ -30,12 +30,12 @@ from nnzbench.measure.costs import (
     table,
 )
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, opened, plan_work
+from nnzbench.measure.sweep import Choice, opened, plan_work, run_experiment
 from nnzbench.measure.trial import first_choices
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem, stem_of
-from nnzbench.records.beside import Tuning
+from nnzbench.problems.problem import Problem
+from nnzbench.records.beside import TUNING, Tuning
 from nnzbench.records.record import RecordError, read_records
 
 SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}
@@ -44,6 +44,9 @@ SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+
+
+PROBLEM = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
 
 
 class Many(Small):
@@ -57,7 +60,9 @@ def experiments(*kernels, names=("one", "two")):
     ]
 
 
-def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_candidate=0.0, before=None):
+def run(
+    tmp_path, kernels, seconds, costs=None, choice=None, per_candidate=0.0, before=None, names=("one", "two"), **options
+):
     """Plans and carries out; the clock stands still but for `per_candidate` seconds at each `prepare`."""
     device = FakeDevice()
     clock = device.timer.clock
@@ -68,15 +73,14 @@ def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_
     for kernel in kernels:
         kernel.after_prepare = before or pass_time
     session = Session(device, {kernel.name: kernel for kernel in kernels}, PEAKS, {"driver": "1"}, clock)
-    choice = choice or Choice(resume=True)
-    progress = progress or Silent()
+    choice, progress = choice or Choice(resume=True), Silent()
     with contextlib.ExitStack() as stack:
         found = []
-        for one in experiments(*kernels):
+        for one in experiments(*kernels, names=names):
             work = plan_work(one, session.kernels, choice)
             context = opened(one, session, tmp_path / one.name, choice, (), progress)
             found.append((one, stack.enter_context(context), work))
-        plan = make_schedule(found, costs or Costs(), seconds)
+        plan = make_schedule(found, costs or Costs(), seconds, **options)
         started = clock()
         done = carry_out(plan, {one.name: run for one, run, _ in found}, clock, started + seconds, progress)
     return plan, done
@@ -87,12 +91,7 @@ def rows(tmp_path, name="one"):
 
 
 def scopes(tmp_path, name="one"):
-    with (tmp_path / name / "tuning.csv").open() as file:
-        return [(row["problem"], row["kernel"], row["scope"]) for row in csv.DictReader(file)]
-
-
-def variants(tmp_path, name="one"):
-    return {(row.problem, row.kernel, row.variant) for row in rows(tmp_path, name)}
+    return [(row.problem, row.kernel, row.scope) for row in TUNING.read(tmp_path / name)]
 
 
 def test_every_problem_has_its_first_choice_before_anything_is_tuned(tmp_path):
@@ -133,19 +132,17 @@ def test_processes_or_gpus_are_what_a_plan_waits_for():
     assert Resources(2, 2).wall_s(20.0, 20.0) == 10.0  # each process has a GPU of its own
     costs = Costs()
     costs.add("one", replace(tuning("row_stream", "p0", 10, 20.0), gpu_seconds=1.0))
-    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
-    assert costs.first_gpu("one", problem, "row_stream") == pytest.approx(0.1)
-    assert costs.tuning_gpu("one", problem, "row_stream") == pytest.approx(0.9)
-    assert costs.first_gpu("one", problem, "unheard_of") == pytest.approx(GPU_S, rel=1e-3)
-    large = replace(problem, name="p1", m=50_000, n=20_000)
+    assert costs.first_gpu("one", PROBLEM, "row_stream") == pytest.approx(0.1)
+    assert costs.tuning_gpu("one", PROBLEM, "row_stream") == pytest.approx(0.9)
+    assert costs.first_gpu("one", PROBLEM, "unheard_of") == pytest.approx(GPU_S, rel=1e-3)
+    large = replace(PROBLEM, name="p1", m=50_000, n=20_000)
     assert costs.first_gpu("one", large, "row_stream") == pytest.approx(GPU_S + 4.0 * GPU_S_PER_GB, rel=1e-2)
     assert costs.first("one", replace(large, name="p0"), "row_stream") == 2.0
     assert operands_s(large) == pytest.approx(OPERANDS_S + 1e3 * OPERANDS_S_PER_MILLION, rel=1e-2)
 
 
 def test_a_plan_ends_with_its_longest_step():
-    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
-    short, long = (Step("one", "paper", problem, ("fake",), "first", seconds) for seconds in (1.0, 30.0))
+    short, long = (Step("one", "paper", PROBLEM, ("fake",), "first", seconds) for seconds in (1.0, 30.0))
     every = frozenset(range(9))
     assert Schedule((short,) * 8 + (long,), every, 99.0).seconds == 38.0
     assert Schedule((short,) * 8 + (long,), every, 99.0, Resources(4, 1)).seconds == 30.0
@@ -157,10 +154,7 @@ def test_a_plan_ends_with_its_longest_step():
 def test_no_step_is_planned_that_would_end_too_late(processes, fit):
     costs = Costs()
     costs.add("one", tuning("fake", "p0", 1, 10.0, "first"))
-    everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope == "first" else [])
-    problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["fake"]) for at in range(12)]
-    (one, _) = experiments(FakeKernel())
-    plan = make_schedule([(one, everything, problems)], costs, 30.0, resources=Resources(processes, 1))
+    plan = planned(costs, 30.0, 12, names=("one",), scopes=("first",), resources=Resources(processes, 1))
     assert len(plan.steps) == 12
     assert len(plan.fitting) == fit
 
@@ -170,10 +164,7 @@ def test_what_costs_much_more_than_the_rest_comes_last_where_not_all_fits(budget
     costs = Costs()
     for at in range(8):
         costs.add("one", tuning("fake", f"p{at}", 1, 40.0 if at == 0 else 5.0, "first"))
-    everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope == "first" else [])
-    problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, f"uniform:{at}"), ["fake"]) for at in range(8)]
-    (one, _) = experiments(FakeKernel())
-    order = [step.problem.name for step in make_schedule([(one, everything, problems)], costs, budget).steps]
+    order = [step.problem.name for step in planned(costs, budget, 8, names=("one",), scopes=("first",)).steps]
     even = ["p0", "p4", "p2", "p6", "p1", "p5", "p3", "p7"]
     assert order == ([*even[1:], "p0"] if last else even)
 
@@ -189,22 +180,9 @@ def test_rows_of_a_run_that_stopped_have_hot_and_cold_and_all_kernels(tmp_path):
         assert all(group == {(k, p) for k in "ab" for p in ("hot", "cold")} for group in groups.values())
 
 
-def test_another_budget_goes_on_and_ends_with_the_cells_of_one_run(tmp_path):
-    for _ in range(40):
-        _, done = run(tmp_path / "pieces", [FakeKernel(variants=SLOW)], 20.0, per_candidate=1.0)
-        if not done.left_out:
-            break
-    assert not done.left_out
-    run(tmp_path / "whole", [FakeKernel(variants=SLOW)], 1e6, per_candidate=1.0)
-    for name in ("one", "two"):
-        pieces, whole = (rows(tmp_path / part, name) for part in ("pieces", "whole"))
-        assert {row.key for row in pieces} == {row.key for row in whole}
-        assert len({row.key for row in pieces}) == len(pieces)
-
-
-def planned(costs, budget, count, leads=(), typical=None, names=("one", "two", "three")):
-    """A schedule of experiments of so many problems each, of which nothing is recorded."""
-    nothing = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names))
+def planned(costs, budget, count, leads=(), names=("one", "two", "three"), scopes=("first", "all"), **options):
+    """A schedule of experiments of so many problems each, of which nothing is recorded that `scopes` would."""
+    nothing = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope in scopes else [])
     there = [
         (
             replace(experiments(FakeKernel(), names=(name,))[0], leads=name in leads),
@@ -213,7 +191,7 @@ def planned(costs, budget, count, leads=(), typical=None, names=("one", "two", "
         )
         for name in names
     ]
-    return make_schedule(there, costs, budget, typical=typical)
+    return make_schedule(there, costs, budget, **options)
 
 
 def named(plan):
@@ -253,19 +231,11 @@ def test_a_typical_problem_that_is_too_dear_to_tune_is_run_untuned():
 
 
 def test_a_later_run_goes_on_with_the_typical_problems_that_are_left(tmp_path):
-    kernel, costs = FakeKernel(variants=SLOW), Costs()
+    costs = Costs()
     costs.add("one", tuning("fake", "p0", 5, 5.0))
     for _ in range(2):
-        device = FakeDevice()
-        clock = device.timer.clock
-        kernel.after_prepare = lambda clock=clock: setattr(clock, "now", clock.now + 1.0)
-        session = Session(device, {"fake": kernel}, PEAKS, {"driver": "1"}, clock)
-        (one,) = experiments(kernel, names=("one",))
-        work = plan_work(one, session.kernels, Choice(resume=True))
-        typical = {"one": [stem_of(problem.name) for problem, _ in work[2:5]]}
-        with opened(one, session, tmp_path / "one", Choice(resume=True), (), Silent()) as run:
-            plan = make_schedule([(one, run, work)], costs, 8.0, typical=typical)
-            carry_out(plan, {"one": run}, clock, clock() + 8.0, Silent())
+        typical = {"one": [f"p{at}" for at in (2, 3, 4)]}
+        run(tmp_path, [FakeKernel(variants=SLOW)], 8.0, costs, per_candidate=1.0, names=("one",), typical=typical)
     tuned = [problem for problem, _, scope in scopes(tmp_path) if scope == "all"]
     assert tuned == ["p2", "p3"]
 
@@ -283,14 +253,10 @@ def test_papers_take_turns_in_tuning_too_each_where_it_promised_most(tmp_path):
 
 
 def test_a_step_takes_processes_and_gpus_away_from_others():
-    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
-    step = Step("one", "paper", problem, ("fake",), "all", 32.0, 3.0)
-    assert Resources(16, 2).price_s(step) == 32.0 / 16 + 3.0 / 2
-    on_gpus, on_processors = replace(step, seconds=6.0, gpu_s=4.0), replace(step, seconds=24.0, gpu_s=1.0)
-    alone = [Resources().price_s(one) for one in (on_gpus, on_processors)]
-    together = [Resources(16, 1).price_s(one) for one in (on_gpus, on_processors)]
-    assert alone[0] < alone[1]
-    assert together[0] > together[1]
+    on_gpus, on_processors = (Step("one", "paper", PROBLEM, (), "all", *both) for both in ((6.0, 4.0), (24.0, 1.0)))
+    assert Resources(16, 2).price_s(on_processors) == 24.0 / 16 + 1.0 / 2
+    assert Resources().price_s(on_gpus) < Resources().price_s(on_processors)
+    assert Resources(16, 1).price_s(on_gpus) > Resources(16, 1).price_s(on_processors)
 
 
 def test_a_library_runs_its_defaults_untuned_and_comes_before_what_it_is_compared_with(tmp_path, monkeypatch):
@@ -304,8 +270,7 @@ def test_a_library_runs_its_defaults_untuned_and_comes_before_what_it_is_compare
         monkeypatch.setitem(registry._about, kernel.name, about)
     plan, _ = run(tmp_path, [mine, library], 1e6, choice=Choice(resume=True, problems=("p0",)))
     assert plan.steps[0].kernels == ("z_library", "mine")
-    with (tmp_path / "one" / "tuning.csv").open() as file:
-        tried = {(row["kernel"], row["scope"]): int(row["candidates"]) for row in csv.DictReader(file)}
+    tried = {(row.kernel, row.scope): row.candidates for row in TUNING.read(tmp_path / "one")}
     assert tried == {("z_library", "first"): 3, ("mine", "first"): 2, ("z_library", "all"): 4, ("mine", "all"): 4}
     firsts = [row.variant for row in rows(tmp_path) if row.policy == "hot"][:5]
     assert firsts == ["f32_default_nn", "f32_default_nt", "tf32_x", "rule", "paper_a"]
@@ -317,8 +282,7 @@ def test_what_the_paper_chooses_runs_untuned_beside_our_rule(tmp_path, monkeypat
     monkeypatch.setitem(registry._registry, kernel.name, kernel)
     monkeypatch.setitem(registry._about, kernel.name, About("paper", paper_variants="heuristic_"))
     run(tmp_path, [kernel], 1e6, choice=Choice(resume=True, problems=("p0",)))
-    with (tmp_path / "one" / "tuning.csv").open() as file:
-        untuned = {row["untuned"] for row in csv.DictReader(file) if row["scope"] == "first"}
+    untuned = {row.untuned for row in TUNING.read(tmp_path / "one") if row.scope == "first"}
     assert untuned == {" ".join(names[:2])}
 
 
@@ -337,11 +301,8 @@ def test_records_are_not_replaced_by_a_run_that_may_not_bring_them_again(tmp_pat
 
 
 def test_a_full_run_goes_on_where_a_budget_ended(tmp_path):
-    from nnzbench.measure.sweep import run_experiment
-
-    kernel = FakeKernel(variants=SLOW)
+    kernel, device = FakeKernel(variants=SLOW), FakeDevice()
     run(tmp_path, [kernel], 8.0, per_candidate=1.0)
-    device = FakeDevice()
     session = Session(device, {"fake": kernel}, PEAKS, {"driver": "1"}, device.timer.clock)
     run_experiment(experiments(kernel)[0], session, tmp_path / "one", Choice(resume=True), Silent())
     assert len(rows(tmp_path)) == len({row.key for row in rows(tmp_path)}) == 60
@@ -363,26 +324,24 @@ def tuning(kernel="cublas", problem="p0", candidates=4, seconds=8.0, scope="all"
 
 
 def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kernel():
-    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
-    other = replace(problem, name="p1")
-    costs = Costs()
-    assert costs.first("one", problem, "row_stream") == UNKNOWN_S
+    other, costs = replace(PROBLEM, name="p1"), Costs()
+    assert costs.first("one", PROBLEM, "row_stream") == UNKNOWN_S
     costs.add("one", tuning("row_stream", "p0", 10, 20.0))
     costs.add("one", tuning("row_stream", "p2", 10, 40.0))
-    assert costs.first("one", problem, "row_stream") == 2.0
-    assert costs.tuning("one", problem, "row_stream") == 18.0
+    assert costs.first("one", PROBLEM, "row_stream") == 2.0
+    assert costs.tuning("one", PROBLEM, "row_stream") == 18.0
     assert costs.first("one", other, "row_stream") == costs.first("two", other, "row_stream") == 3.0
     costs.add("one", tuning("row_stream", "p1", 1, 5.0, "first"))
     assert costs.first("one", other, "row_stream") == 5.0
-    assert costs.first("one", problem, "row_stream") == 2.0
-    large = replace(problem, name="p7", m=400, k=500)  # 100,000 nonzeros in the code
+    assert costs.first("one", PROBLEM, "row_stream") == 2.0
+    large = replace(PROBLEM, name="p7", m=400, k=500)  # 100,000 nonzeros in the code
     assert costs.first("one", large, "sparsert") == pytest.approx(1e5 * COMPILE_S_PER_NONZERO)
     assert costs.first("one", replace(large, m=4000), "sparsert") < 10.0  # which it refuses
     costs.add("one", tuning("cublas", "p0", 3, 6.0))
     costs.add_compiling("one", "p0", "f32", "row_stream", 3.5)  # alone, it does not share the time of a search
-    assert costs.first("one", problem, "row_stream") == 3.5
-    assert costs.first("one", problem, "cublas") == 6.0  # all of a library's three are defaults
-    assert costs.tuning("one", problem, "cublas") == 0.0
+    assert costs.first("one", PROBLEM, "row_stream") == 3.5
+    assert costs.first("one", PROBLEM, "cublas") == 6.0  # all of a library's three are defaults
+    assert costs.tuning("one", PROBLEM, "cublas") == 0.0
 
 
 def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monkeypatch):
@@ -396,7 +355,7 @@ def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monke
         csv.writer(file).writerows([COLUMNS, *table(known)])
     monkeypatch.setattr("nnzbench.paths.datasets", lambda: tmp_path / "datasets")
     costs = learn([tmp_path / "nothing"], True)
-    problem = Problem("one", "p9", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    problem = replace(PROBLEM, name="p9")
     assert costs.first("one", problem, "row_stream") == 3.0
     assert costs.tuning("one", problem, "row_stream") == 17.0
     assert costs.gain("one", problem, "row_stream") == 1.0
@@ -410,42 +369,43 @@ def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monke
 
 
 def test_a_kernel_that_refused_its_first_choice_costs_nothing_to_tune():
-    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
     costs = Costs()
     costs.add("one", tuning("tensor_spmm_tf32", "p1", 10, 20.0))
-    assert costs.tuning("one", problem, "tensor_spmm_tf32") > 0.0
+    assert costs.tuning("one", PROBLEM, "tensor_spmm_tf32") > 0.0
     costs.add("one", tuning("tensor_spmm_tf32", "p0", 0, 0.1, "first"))
-    assert costs.tuning("one", problem, "tensor_spmm_tf32") == 0.0
-    assert costs.tuning_gpu("one", problem, "tensor_spmm_tf32") == 0.0
+    assert costs.tuning("one", PROBLEM, "tensor_spmm_tf32") == 0.0
+    assert costs.tuning_gpu("one", PROBLEM, "tensor_spmm_tf32") == 0.0
 
 
 def test_costs_are_learnt_from_files_and_damaged_ones_are_passed_over(tmp_path):
     run(tmp_path / "gpu", [FakeKernel(variants=SLOW)], 1000.0, per_candidate=0.0)
     (tmp_path / "gpu" / "two" / "tuning.csv").write_text("problem\nx\n")
-    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
     costs = learn([tmp_path], True)
-    assert 0 < costs.first("one", problem, "fake") < UNKNOWN_S
-    assert costs.gain("one", problem, "fake") == pytest.approx(0.0, abs=1e-9)  # its first choice is its fastest
-    assert learn([tmp_path], False).first("one", problem, "fake") == UNKNOWN_S
+    assert 0 < costs.first("one", PROBLEM, "fake") < UNKNOWN_S
+    assert costs.gain("one", PROBLEM, "fake") == pytest.approx(0.0, abs=1e-9)  # its first choice is its fastest
+    assert learn([tmp_path], False).first("one", PROBLEM, "fake") == UNKNOWN_S
 
 
-def test_a_run_stopped_at_many_moments_and_gone_on_with_has_the_cells_of_one_that_was_not(tmp_path):
-    kernels = [FakeKernel("a", SLOW), FakeKernel("b", SLOW)]
-    moments = random.Random(5)
-    for _ in range(20):
-        left = moments.randrange(1, 12)
+@pytest.mark.parametrize("ended", ["by its budget", "by an interrupt"])
+def test_a_run_that_is_gone_on_with_has_the_cells_of_one_that_was_not_stopped(tmp_path, ended):
+    moments, left = random.Random(5), 0
 
-        def stop():
-            nonlocal left
-            left -= 1
-            if not left:
-                raise KeyboardInterrupt
+    def stop():
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
 
-        kernel = FakeKernel("a", SLOW)
+    def piece(seconds, before=None):
+        kernels = [FakeKernel("a", SLOW), FakeKernel("b", SLOW)]
         with contextlib.suppress(KeyboardInterrupt):
-            run(tmp_path / "pieces", [kernel, FakeKernel("b", SLOW)], 1e6, before=stop)
-    run(tmp_path / "pieces", kernels, 1e6)
-    run(tmp_path / "whole", kernels, 1e6)
+            return run(tmp_path / "pieces", kernels, seconds, per_candidate=1.0, before=before)[1].left_out
+
+    for _ in range(8):
+        left = moments.randrange(1, 12)
+        piece(20.0) if ended == "by its budget" else piece(1e6, stop)
+    assert piece(1e6) == ()
+    run(tmp_path / "whole", [FakeKernel("a", SLOW), FakeKernel("b", SLOW)], 1e6)
     for name in ("one", "two"):
         pieces, whole = (rows(tmp_path / part, name) for part in ("pieces", "whole"))
         assert sorted(row.key for row in pieces) == sorted(row.key for row in whole)
@@ -456,10 +416,4 @@ def test_nothing_is_tuned_on_a_problem_whose_first_choices_did_not_fit():
     costs = Costs()
     for at in range(2):
         costs.add("one", tuning("fake", f"p{at}", 1, (100.0, 1.0)[at], "first"))
-    everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names))
-    problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["fake"]) for at in range(2)]
-    plan = make_schedule([(experiments(FakeKernel())[0], everything, problems)], costs, 60.0)
-    assert {(plan.steps[at].problem.name, plan.steps[at].scope) for at in plan.fitting} == {
-        ("p1", "first"),
-        ("p1", "all"),
-    }
+    assert set(named(planned(costs, 60.0, 2, names=("one",)))) == {("one", "p1", "first"), ("one", "p1", "all")}

@@ -15,7 +15,7 @@ from nnzbench.plans.plan import Unsupported
 
 
 @pytest.fixture(scope="module")
-def cpu():
+def cpu(cache_dir):
     try:
         device = open_device("cpu")
     except Unsupported as reason:

@@ -36,56 +36,58 @@ def problem(**changes) -> Problem:
     return dataclasses.replace(Problem("e", "p", "spmm", 4, 6, 8, 0.5, "uniform:0"), **changes)
 
 
-def operands(m: int, k: int, nnz: int, **dense) -> Operands:
+def operands(m: int, k: int, nnz: int, **dense: tuple[int, ...]) -> Operands:
     mask = np.zeros(m * k)
     mask[:nnz] = 1.0
-    return Operands(CSR.from_dense(mask.reshape(m, k)), dense, "")
+    return Operands(CSR.from_dense(mask.reshape(m, k)), {name: np.zeros(size) for name, size in dense.items()}, "")
 
 
-def test_spmm_counts_nonzeros_and_moves_everything_once():
-    given = operands(4, 6, 10, b=np.zeros((6, 8)))
-    work = useful_work(problem(), given)
-    assert work.flops == 2 * 10 * 8
-    assert work.bytes == 10 * 8 + 5 * 4 + 4 * (6 * 8) + 4 * (4 * 8)
+PRODUCT = operands(4, 6, 10, b=(6, 8))
+SAMPLED = operands(4, 8, 10, a=(4, 6), b=(8, 6))
+CONV = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1, stride=2)
 
 
-def test_half_precision_halves_values_and_dense_operands_but_not_indices():
-    given = operands(4, 6, 10, b=np.zeros((6, 8)))
-    assert useful_work(problem(dtype="f16"), given).bytes == 10 * (2 + 4) + 5 * 4 + 2 * (6 * 8 + 4 * 8)
-
-
-def test_sddmm_reads_two_dense_operands_and_writes_the_pattern():
-    given = operands(4, 8, 10, a=np.zeros((4, 6)), b=np.zeros((8, 6)))
-    work = useful_work(problem(op="sddmm"), given)
-    assert work.flops == 2 * 10 * 6
-    assert work.bytes == 10 * 4 + 5 * 4 + 4 * (4 * 6 + 8 * 6) + 4 * 10
-
-
-def test_convolution_counts_each_output_pixel_of_each_image():
-    conv = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1, stride=2)
-    given = operands(4, 27, 20, x=np.zeros((2, 3, 5, 5)))
-    work = useful_work(problem(op="conv2d", m=4, k=27, n=18, conv=conv), given)
-    assert work.flops == 2 * 20 * (2 * 3 * 3)
-    assert work.bytes == 20 * 8 + 5 * 4 + 4 * (2 * 3 * 5 * 5) + 4 * (2 * 4 * 3 * 3)
-    assert dense_work(problem(op="conv2d", conv=conv), given).flops == 2 * 4 * 27 * 18
+@pytest.mark.parametrize(
+    ("changes", "given", "useful", "dense"),
+    [
+        ({}, PRODUCT, Work(2 * 10 * 8, 10 * 8 + 5 * 4 + 4 * (6 * 8 + 4 * 8)), Work(384, 4 * (4 * 6 + 6 * 8 + 4 * 8))),
+        # half precision halves values and dense operands but not indices
+        ({"dtype": "f16"}, PRODUCT, Work(160, 10 * (2 + 4) + 5 * 4 + 2 * (6 * 8 + 4 * 8)), Work(384, 2 * 104)),
+        # sums of integers are written in four bytes
+        ({"dtype": "i8"}, PRODUCT, Work(160, 10 * 5 + 5 * 4 + 6 * 8 + 4 * 32), Work(384, 4 * 6 + 6 * 8 + 4 * 32)),
+        ({"op": "gemm"}, PRODUCT, Work(384, 4 * 104), Work(384, 4 * 104)),
+        # two dense operands are read and the pattern is written; a dense one computes every element
+        ({"op": "sddmm"}, SAMPLED, Work(120, 4 * (10 + 5 + 24 + 48 + 10)), Work(2 * 4 * 6 * 8, 4 * (24 + 48 + 32))),
+        # each output pixel of each image
+        (
+            {"op": "conv2d", "m": 4, "k": 27, "n": 18, "conv": CONV},
+            operands(4, 27, 20, x=(2, 3, 5, 5)),
+            Work(2 * 20 * (2 * 3 * 3), 20 * 8 + 5 * 4 + 4 * (2 * 3 * 5 * 5) + 4 * (2 * 4 * 3 * 3)),
+            Work(2 * 4 * 27 * 18, 4 * (4 * 27 + 2 * 3 * 5 * 5 + 4 * 18)),
+        ),
+        # four operations per nonzero; the values move twice
+        ({"op": "sparse_softmax"}, operands(4, 6, 10), Work(4 * 10, 5 * 4 + 2 * 4 * 10), None),
+    ],
+)
+def test_useful_work_is_of_nonzeros_and_dense_work_of_all_and_everything_moves_once(changes, given, useful, dense):
+    assert useful_work(problem(**changes), given) == useful
+    if dense is not None:
+        assert dense_work(problem(**changes), given) == dense
 
 
 def test_dense_libraries_are_bounded_by_the_dense_product_alone():
-    given = operands(4, 6, 10, b=np.zeros((6, 8)))
-    assert row_work("cublas", problem(), given) == Work(2 * 4 * 6 * 8, 4 * (4 * 6 + 6 * 8 + 4 * 8))
-    assert row_work("sputnik", problem(), given) == useful_work(problem(), given)
-    gemm = useful_work(problem(op="gemm"), given)
-    assert gemm == dense_work(problem(op="gemm"), given)
+    assert row_work("cublas", problem(), PRODUCT) == dense_work(problem(), PRODUCT)
+    assert row_work("sputnik", problem(), PRODUCT) == useful_work(problem(), PRODUCT)
 
 
 def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
-    given = operands(4, 64, 128, b=np.zeros((64, 8)))
+    given = operands(4, 64, 128, b=(64, 8))
     shape = problem(k=64, source="balanced:0")
     work = row_work("balanced", shape, given)
     assert work == Work(2 * 128 * 8, 128 * 5 + 4 * (64 * 8 + 4 * 8))
     assert row_work("balanced", dataclasses.replace(shape, dtype="f16"), given).bytes == 128 * 3 + 2 * (64 * 8 + 4 * 8)
     wide = problem(k=512, source="balanced:1:0")  # one range of 512 columns
-    assert row_work("balanced", wide, operands(4, 512, 128, b=np.zeros((512, 8)))).bytes == 128 * 6 + 4 * (
+    assert row_work("balanced", wide, operands(4, 512, 128, b=(512, 8))).bytes == 128 * 6 + 4 * (
         128 * 8 + 4 * 8  # 128 nonzeros meet no more rows than that
     )
     assert row_work("sputnik", shape, given).bytes > work.bytes
@@ -100,6 +102,8 @@ def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
         (Work(1.0, 8e6), "hot", "f32", 1 + 1.0),  # fits in L2
         (Work(1.0, 8e6), "cold", "f32", 3 + 2.0),
         (Work(1.0, 80e6), "hot", "f32", 1 + 6.25 + 7.5),  # L2 holds 50 MB of it
+        (Work(1.0, 50e6), "hot", "f32", 1 + 6.25),  # just fits
+        (Work(800e6, 1e3), "hot", "bf16", 1 + 1.0),  # the peak of fp16
     ],
 )
 def test_limit_is_floor_plus_the_slower_of_compute_and_memory(work, policy, math, expected):
@@ -111,20 +115,7 @@ def test_no_limit_without_the_peak_it_needs():
     assert roofline_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "f32") is not None
     assert roofline_us(Work(1, 1), Peaks(), "hot", "f32") is None
     assert roofline_us(Work(1, 1), PEAKS, "check", "f32") is None
-
-
-def test_operands_that_just_fit_in_l2_move_at_its_bandwidth():
-    assert roofline_us(Work(1.0, 50e6), PEAKS, "hot", "f32") == pytest.approx(1 + 6.25)
-
-
-def test_bf16_has_the_peak_of_fp16_and_integers_have_none():
-    assert roofline_us(Work(800e6, 1e3), PEAKS, "hot", "bf16") == pytest.approx(1 + 1.0)
     assert roofline_us(Work(800e6, 1e3), PEAKS, "hot", "i8") is None
-
-
-def test_a_softmax_counts_four_operations_per_nonzero_and_moves_the_values_twice():
-    work = useful_work(problem(op="sparse_softmax"), operands(4, 6, 10))
-    assert work == Work(4 * 10, 5 * 4 + 2 * 4 * 10)
 
 
 def test_attention_counts_two_products_and_a_softmax_and_a_dense_one_stops_at_the_last_key():
@@ -135,25 +126,14 @@ def test_attention_counts_two_products_and_a_softmax_and_a_dense_one_stops_at_th
     assert dense_work(problem(op="attention"), given) == Work((3 + 6 + 1) * (2 * 2 * 8 + 4), moved)
 
 
-def test_a_dense_sampled_product_computes_every_element():
-    given = operands(4, 8, 10, a=np.zeros((4, 6)), b=np.zeros((8, 6)))
-    assert dense_work(problem(op="sddmm"), given) == Work(2 * 4 * 6 * 8, 4 * (4 * 6 + 8 * 6 + 4 * 8))
-
-
-def test_sums_of_integers_are_written_in_four_bytes():
-    given = operands(4, 6, 10, b=np.zeros((6, 8)))
-    assert useful_work(problem(dtype="i8"), given).bytes == 10 * (1 + 4) + 5 * 4 + 6 * 8 + 4 * (4 * 8)
-    assert dense_work(problem(dtype="i8"), given).bytes == 4 * 6 + 6 * 8 + 4 * (4 * 8)
-
-
 def test_winograd_multiplies_less_and_2_to_4_moves_two_bits_a_place():
     conv = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1)
     shape = problem(op="conv2d", m=4, k=27, n=50, conv=conv)
-    given = operands(4, 27, 20, x=np.zeros((2, 3, 5, 5)))
+    given = operands(4, 27, 20, x=(2, 3, 5, 5))
     plain, winograd = (row_work("cudnn", shape, given, name) for name in ("tf32_nchw_eng1", "f32_nchw_eng6_winograd"))
     assert plain.flops == 4 * winograd.flops
     assert winograd_saving("f32_winograd", "n1_c2_h8_w8_d2_r1_s5_p0_u1") == pytest.approx(20 / 8)
-    given = operands(4, 64, 128, b=np.zeros((64, 8)))
+    given = operands(4, 64, 128, b=(64, 8))
     assert row_work("cusparselt", problem(k=64, dtype="f16"), given).bytes == 128 * 2 + 32 + 2 * (64 * 8 + 4 * 8)
 
 
@@ -169,7 +149,7 @@ def test_winograd_multiplies_less_and_2_to_4_moves_two_bits_a_place():
 def test_a_recorded_row_has_the_roofline_that_a_new_one_gets(kernel, variant, changes):
     """And an older one, that says more, no more than that."""
     one = problem(**changes)
-    dense = {"x": np.zeros((2, 3, 5, 5))} if one.conv else {"b": np.zeros((one.k, one.n))}
+    dense = {"x": (2, 3, 5, 5)} if one.conv else {"b": (one.k, one.n)}
     given = operands(one.m, one.k, one.m * one.k // 2, **dense)
     work, math = row_work(kernel, one, given, variant), one.dtype
     limit = roofline_us(work, PEAKS, "hot", math)

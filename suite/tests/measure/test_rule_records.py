@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fake_records import timed
 
 from nnzbench.cli import main
 from nnzbench.kernels import cost_rule
@@ -19,7 +20,7 @@ from nnzbench.matrices.generate import uniform
 from nnzbench.predict.fitting import STRIPS, TILES, family_trials
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import SCHEMA, Record, append
+from nnzbench.records.record import Record, append
 
 TRUE = Costs({"launch": 3.0, "wavefronts": 0.001, "longest_staged": 0.5, "longest_prefetched": 0.3, "blocks": 0.05})
 TRUE_STRIPS = Costs({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "trips": 0.3})
@@ -27,13 +28,9 @@ TRUE_STRIPS = Costs({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "trips
 
 def record(problem: Problem, kernel: str, variant: str, us: float, **changed: object) -> Record:
     operands = make_operands(problem)
-    base = Record(
-        SCHEMA, problem.experiment, problem.name, problem.op, problem.m, problem.k, problem.n, "", problem.dtype,
-        problem.sparsity, operands.sparse.nnz, operands.pattern, problem.source, kernel, variant, False, "cupy",
-        "fake-gpu", "sm_90", "hot", "ok", "", us, us, us, 9, None, 1.0, 1.0, None, None, None, None, None, None, None,
-        None, 1e-7, "environment.json",
-    )  # fmt: skip
-    return replace(base, **changed)  # type: ignore[arg-type]
+    told = {name: getattr(problem, name) for name in ("experiment", "op", "m", "k", "n", "dtype", "sparsity", "source")}
+    made = {"nnz": operands.sparse.nnz, "pattern": operands.pattern, "gpu": "fake-gpu", "problem": problem.name}
+    return timed(kernel, us, variant, **{**told, **made, **changed})
 
 
 def problem_of(m: int, k: int, n: int, seed: int = 0) -> Problem:

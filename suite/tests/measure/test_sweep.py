@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import threading
 
@@ -19,6 +18,7 @@ from nnzbench.measure.sweep import QUICK_PROBLEMS, Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem
+from nnzbench.records.beside import TUNING
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,7 @@ def test_every_candidate_is_checked_timed_and_the_fastest_selected(tmp_path):
         ("launch", "launch-error", "too many resources"),
         (CompileError("no such intrinsic"), "compile-error", "no such intrinsic"),
         (CompileTimeout("stopped after 60 s"), "timeout", "stopped after 60 s"),
+        (TimeoutError("no answer"), "timeout", "no answer"),
         (Unsupported("needs sm_90"), "unsupported", "needs sm_90"),
         (MemoryError("out of memory"), "launch-error", "MemoryError: out of memory"),
     ],
@@ -85,27 +86,20 @@ def test_a_kernel_without_this_op_or_dtype_gets_an_unsupported_row(tmp_path):
 
 def test_a_launch_that_takes_too_long_is_a_timeout_and_is_not_timed(tmp_path):
     device = FakeDevice()
-    kernel = FakeKernel(variants={"slow": (5e6, "")})
 
-    def dispatch():
-        device.timer.clock.now += 5.0
+    class Slow(FakeKernel):
+        def _prepare(self, *arguments):
+            prepared = super()._prepare(*arguments)
+            poison = prepared.poison
 
-    kernel.after_prepare = dispatch
-    original = kernel._prepare
+            def poison_and_wait():
+                device.timer.clock.now += 5.0  # of the run that follows
+                poison()
 
-    def slow(*args):
-        prepared = original(*args)
-        run = prepared.run
+            prepared.poison = poison_and_wait
+            return prepared
 
-        def runs_for_seconds():
-            device.timer.clock.now += 5.0
-            run()
-
-        prepared.run = runs_for_seconds
-        return prepared
-
-    kernel._prepare = slow
-    sweep(tmp_path, kernel, device=device)
+    sweep(tmp_path, Slow(variants={"slow": (5e6, "")}), device=device)
     assert {r.status for r in rows(tmp_path)} == {"timeout"}
     assert not [call for call in device.timer.calls if call[0] in ("capture", "cold")]
 
@@ -147,13 +141,10 @@ def test_throttling_and_an_unsettled_median_are_told_in_the_row(tmp_path):
 def test_tuning_is_recorded_with_its_cost(tmp_path):
     kernel = FakeKernel(variants={"a": (5.0, ""), "b": (5.0, "wrong"), "c": (4.0, "")})
     sweep(tmp_path, kernel)
-    with (tmp_path / "out" / "tuning.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [(r["problem"], r["kernel"], r["policies"], r["candidates"], r["ok"]) for r in table] == [
-        ("p0", "fake", "hot+cold", "3", "2"),
-        ("p1", "fake", "hot+cold", "3", "2"),
-    ]
-    assert all(float(r["seconds"]) >= 0 for r in table)
+    table = TUNING.read(tmp_path / "out")
+    told = [(row.problem, row.kernel, row.policies, row.candidates, row.ok) for row in table]
+    assert told == [(problem, "fake", "hot+cold", 3, 2) for problem in ("p0", "p1")]
+    assert all(row.seconds >= 0 for row in table)
 
 
 def test_a_kernel_that_is_not_in_this_version_is_skipped_with_a_note(tmp_path):
@@ -182,14 +173,10 @@ def test_a_quick_run_takes_the_smallest_problems_that_some_kernel_of_it_runs():
         assert all(names for _, names in work)
 
 
-def test_quick_takes_the_smallest_problems_and_few_candidates(tmp_path):
+def test_quick_takes_the_smallest_problems_and_few_candidates(tmp_path, monkeypatch):
     kernel = FakeKernel(variants={f"v{i}": (5.0, "") for i in range(30)})
-    exp = experiment(kernel)
-    Small.count, count = 5, Small.count
-    try:
-        sweep(tmp_path, kernel, exp=exp, choice=Choice(quick=True))
-    finally:
-        Small.count = count
+    monkeypatch.setattr(Small, "count", 5)
+    sweep(tmp_path, kernel, choice=Choice(quick=True))
     assert {r.problem for r in rows(tmp_path)} == {"p0", "p1", "p2"}
     assert len({r.variant for r in rows(tmp_path)}) == 8
 

@@ -69,11 +69,12 @@ def test_a_noisy_kernel_takes_more_samples_until_its_median_is_known():
     assert (high - low) / 2 <= 0.005 * result.median
 
 
-def test_a_kernel_that_never_settles_ends_at_the_sample_limit_marked():
+@pytest.mark.parametrize("most", [20, 500])
+def test_a_kernel_that_never_settles_ends_at_the_sample_limit_marked(most):
     times = itertools.cycle([10.0] * 3 + [14.0] * 3)
-    result = run(timer_of(times), "cold", StoppingRule(max_seconds=1e9))
+    result = run(timer_of(times), "cold", StoppingRule(max_samples=most, max_seconds=1e9))
     assert not result.stable
-    assert len(result.samples_us) == 500
+    assert len(result.samples_us) == most
 
 
 def test_the_wall_cap_ends_a_slow_kernel_after_few_samples():
@@ -117,42 +118,38 @@ def test_median_interval_covers_the_median_at_its_level():
     assert hits / 2000 > 0.94
 
 
-def test_warm_up_ends_when_the_clock_is_steady():
-    readings = iter([300.0, 900.0, 1500.0, 1900.0, *[1980.0] * 50])
-    timer = timer_of(itertools.repeat(10.0))
-    timer.mhz = lambda: next(readings)
-    warm_up(timer, timer.launch, timer.clock)
-    assert next(readings) == 1980.0
-    assert timer.clock.now < 1.0
+@pytest.mark.parametrize(
+    ("readings", "least", "lasts"),
+    [
+        ([300.0, 900.0, 1500.0, 1900.0, *[1980.0] * 50], 0.2, (0.3, 0.5)),
+        ([1000.0, 2000.0] * 50, 0.2, (3.0, 3.5)),
+        ([1980.0] * 50, 0.2, (0.2, 0.3)),
+        ([None] * 50, 0.2, (0.2, 0.3)),
+        ([1000.0, 1000.0, 1980.0, 1980.0, 1980.0], 0.0, (0.25, 0.3)),
+    ],
+    ids=["rising", "never steady", "steady at once", "unreadable", "two equal readings are not steady"],
+)
+def test_warm_up_ends_when_the_clock_is_steady_between_its_least_and_its_most_time(readings, least, lasts):
+    timer, told = timer_of(itertools.repeat(10.0)), iter(readings)
+    timer.mhz = lambda: next(told)
+    warm_up(timer, timer.launch, timer.clock, least=least)
+    assert lasts[0] <= timer.clock.now < lasts[1]
 
 
-def test_warm_up_never_lasts_longer_than_its_limit():
-    swing = itertools.cycle([1000.0, 2000.0])
-    timer = timer_of(itertools.repeat(10.0))
-    timer.mhz = lambda: next(swing)
-    warm_up(timer, timer.launch, timer.clock)
-    assert 3.0 <= timer.clock.now < 3.5
-
-
-def test_a_candidate_clearly_behind_is_not_measured_to_the_end():
-    noisy = itertools.cycle([30.0, 41.0, 55.0])
-    result = run(timer_of(noisy), "cold", to_beat_us=10.0)
-    assert result.behind
-    assert not result.stable
-    assert len(result.samples_us) < StoppingRule().min_samples
-    assert not run(timer_of(itertools.cycle([30.0, 41.0, 55.0])), "cold", to_beat_us=29.0).behind
-
-
-def test_one_far_behind_takes_the_fewest_samples():
-    noisy = itertools.cycle([3000.0, 4100.0, 5500.0])
-    result = run(timer_of(noisy), "cold", to_beat_us=10.0)
-    assert result.behind
-    assert len(result.samples_us) == 3
-
-
-def test_single_launches_need_not_be_known_finer_than_the_event_clock():
-    ticks = itertools.cycle([2.848, 2.88, 2.912])
-    assert run(timer_of(ticks), "cold").stable
+@pytest.mark.parametrize(
+    ("times", "to_beat", "samples"),
+    [
+        ([30.0, 41.0, 55.0], 10.0, 10),  # half of the least samples more than the fewest
+        ([30.0], 10.0, 10),
+        ([3000.0, 4100.0, 5500.0], 10.0, 3),  # far behind
+        ([30.0, 41.0, 55.0], 29.0, None),
+    ],
+)
+def test_a_candidate_clearly_behind_is_not_measured_to_the_end(times, to_beat, samples):
+    result = run(timer_of(itertools.cycle(times)), "cold", to_beat_us=to_beat)
+    assert result.behind == (samples is not None)
+    assert not (result.behind and result.stable)
+    assert samples in (None, len(result.samples_us))
 
 
 def test_the_summary_is_the_median_between_the_quartiles():
@@ -197,30 +194,3 @@ def test_work_before_the_samples_is_not_timed():
     timer = FakeTimer()
     timer.times = times(timer)
     assert 20.0 in run(timer, "cold", StoppingRule(ramp_seconds=0.0)).samples_us
-
-
-def test_one_behind_but_not_far_takes_half_of_the_least_samples():
-    result = run(timer_of(itertools.repeat(30.0)), "cold", to_beat_us=10.0)
-    assert result.behind
-    assert len(result.samples_us) == 10
-
-
-def test_the_sample_limit_is_kept_wherever_it_lies():
-    rule = StoppingRule(max_samples=20, max_seconds=1e9)
-    assert len(run(timer_of(itertools.cycle([10.0] * 3 + [14.0] * 3)), "cold", rule).samples_us) == 20
-
-
-@pytest.mark.parametrize("mhz", [1980.0, None])
-def test_warm_up_lasts_its_least_time_though_the_clock_is_steady_or_unknown(mhz):
-    timer = timer_of(itertools.repeat(10.0))
-    timer.mhz = lambda: mhz
-    warm_up(timer, timer.launch, timer.clock)
-    assert 0.2 <= timer.clock.now < 0.3
-
-
-def test_two_equal_readings_are_no_steady_clock():
-    readings = iter([1000.0, 1000.0, 1980.0, 1980.0, 1980.0])
-    timer = timer_of(itertools.repeat(10.0))
-    timer.mhz = lambda: next(readings)
-    warm_up(timer, timer.launch, timer.clock, least=0.0)
-    assert list(readings) == []

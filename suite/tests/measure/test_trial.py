@@ -64,11 +64,6 @@ def test_the_same_bits_at_other_places_are_another_result(tmp_path):
     assert {(row.status, row.reason.partition(":")[0]) for row in rows(tmp_path)} == {("wrong", "after timing")}
 
 
-def test_what_is_given_up_for_its_time_is_a_timeout(tmp_path):
-    sweep(tmp_path, FakeKernel(variants={"late": (1.0, TimeoutError("no answer"))}))
-    assert {(row.status, row.reason) for row in rows(tmp_path)} == {("timeout", "no answer")}
-
-
 def test_the_clock_is_brought_up_before_the_first_policy_alone(tmp_path):
     both, cold = FakeDevice(), FakeDevice()
     sweep(tmp_path / "both", FakeKernel(), device=both)
@@ -122,14 +117,6 @@ def test_what_can_not_be_copied_is_timed_under_the_other_policies_alone(tmp_path
         "hot": ("ok", ""),
         "stream": ("unsupported", "it can't run over copies of its weights"),
     }
-
-
-def test_a_policy_that_is_recorded_is_not_timed_again(tmp_path):
-    sweep(tmp_path, FakeKernel(), choice=Choice(policies=("hot",)))
-    device = FakeDevice()
-    sweep(tmp_path, FakeKernel(), device=device, choice=Choice(resume=True))
-    assert not [call for call in device.timer.calls if call[0] == "capture"]
-    assert sorted(row.policy for row in rows(tmp_path)) == ["cold", "hot"]
 
 
 EARLY = "ended early, clearly behind a faster candidate"
