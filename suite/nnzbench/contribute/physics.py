@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
 
 from nnzbench import paths
 from nnzbench.contribute.published import Matrix, matrix
@@ -17,7 +19,7 @@ from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, peaks_of
 from nnzbench.plans.plan import one_line
 from nnzbench.problems.problem import NETWORKS, Op, Problem, parse
 from nnzbench.problems.sources import load_sparse
-from nnzbench.records.record import Key, Record
+from nnzbench.records.record import KEY, Record
 
 Snapshots = Mapping[str, Mapping[str, Any]]
 LEAST_FLOOR_US = 0.2
@@ -60,8 +62,8 @@ _MOST_REGENERATED = 24
 _MADE = frozenset({"uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block"})
 
 
-def faults(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
-    """All of the below."""
+def faults(rows: pd.DataFrame, snapshots: Snapshots) -> Iterator[str]:
+    """All of the below, of the rows as `read_frame` gives them."""
     yield from peaks(rows, snapshots)
     yield from floors(rows, snapshots)
     yield from limits(rows, snapshots)
@@ -69,9 +71,9 @@ def faults(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
     yield from copies(rows)
 
 
-def peaks(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
+def peaks(rows: pd.DataFrame, snapshots: Snapshots) -> Iterator[str]:
     """Peaks of the snapshots against data sheets, and the highest clock."""
-    timed = {row.environment for row in rows if row.limit_us is not None}
+    timed = set(rows.loc[rows["limit_us"].notna(), "environment"])
     for name, snapshot in snapshots.items():
         found, gpu = snapshot.get("peaks") or {}, snapshot["gpu"]
         lacking = [one for one in (*_SHEETS, "l2_gbs", "floor_hot_us", "floor_cold_us") if not found.get(one)]
@@ -131,90 +133,61 @@ def _most(slug: str) -> Mapping[str, float]:
     return most
 
 
-def floors(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
+def floors(rows: pd.DataFrame, snapshots: Snapshots) -> Iterator[str]:
     """Floors in rows against those of the snapshot that the row names, which were measured once for all of them."""
-
-    def known(row: Record) -> float | None:
-        return peaks_of(snapshots.get(row.environment, {})).floor_us(row.policy)
-
-    def differs(row: Record) -> bool:
-        floor = known(row)
-        return floor is not None and row.floor_us is not None and abs(row.floor_us - floor) > _CLOSE * floor
-
-    for (name, policy), (row, _) in _worst(rows, lambda row: (row.environment, row.policy), differs):
-        yield f"{name} has a {policy} floor of {known(row):g} us, and its rows say {row.floor_us:g} us"
+    for (name, policy), some in rows.groupby(["environment", "policy"], sort=False):
+        floor = peaks_of(snapshots.get(str(name), {})).floor_us(str(policy))
+        if floor is not None and len(off := some[(some["floor_us"] - floor).abs() > _CLOSE * floor]):
+            yield f"{name} has a {policy} floor of {floor:g} us, and its rows say {off['floor_us'].iloc[0]:g} us"
 
 
-def limits(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
+def limits(rows: pd.DataFrame, snapshots: Snapshots) -> Iterator[str]:
     """Limits against what the work of their rows takes at the peaks of their snapshot, and clocks above the highest."""
-
-    def too_low(row: Record) -> bool:
-        found = snapshots.get(row.environment, {}).get("peaks") or {}
-        rates = [float(found.get(name) or 0) for name in _RATES]
-        if row.limit_us is None or row.floor_us is None or not all(rates):
-            return False
-        in_cache = row.policy == "hot" and row.bytes <= (found.get("l2_bytes") or 0)
-        least = max(row.flops / max(rates[:3]) * 1e-6, row.bytes / (rates[3] if in_cache else rates[4]) * 1e-3)
-        return row.limit_us - row.floor_us < LIMIT_SHARE * least - _CLOSE * row.floor_us
-
-    def too_quick(row: Record) -> bool:
-        highest = snapshots.get(row.environment, {}).get("gpu", {}).get("sm_clock_max_mhz")
-        return bool(highest) and row.sm_clock_mhz is not None and row.sm_clock_mhz > CLOCK_MARGIN * highest
-
-    for _, (row, count) in _worst(rows, lambda row: row.environment, too_low):
-        yield (
-            f"the limit of {count} rows is below what their work takes at the peaks of {row.environment}: "
-            f"{row.limit_us:g} us for {row.problem}"
-        )
-    for _, (row, count) in _worst(rows, lambda row: row.environment, too_quick):
-        yield f"{count} rows ran above the highest clock in {row.environment}, at {row.sm_clock_mhz:g} MHz"
+    for name, some in rows.groupby("environment", sort=False):
+        snapshot = snapshots.get(str(name), {})
+        found, highest = snapshot.get("peaks") or {}, snapshot.get("gpu", {}).get("sm_clock_max_mhz")
+        rates = [float(found.get(rate) or 0) for rate in _RATES]
+        if all(rates):
+            in_cache = (some["policy"] == "hot") & (some["bytes"] <= (found.get("l2_bytes") or 0))
+            moving = some["bytes"] / np.where(in_cache, rates[3], rates[4]) * 1e-3
+            least = np.maximum(some["flops"] / max(rates[:3]) * 1e-6, moving)
+            low = some["limit_us"] - some["floor_us"] < LIMIT_SHARE * least - _CLOSE * some["floor_us"]
+            for row in some[low].head(1).itertuples():
+                yield (
+                    f"the limit of {low.sum()} rows is below what their work takes at the peaks of {name}: "
+                    f"{row.limit_us:g} us for {row.problem}"
+                )
+        clocks = some.loc[some["sm_clock_mhz"] > CLOCK_MARGIN * (highest or np.inf), "sm_clock_mhz"]
+        if len(clocks):
+            yield f"{len(clocks)} rows ran above the highest clock in {name}, at {clocks.iloc[0]:g} MHz"
 
 
-def _worst(
-    rows: Sequence[Record], key: Callable[[Record], Any], wrong: Callable[[Record], bool]
-) -> Iterator[tuple[Any, tuple[Record, int]]]:
-    """The first wrong row of each key, and how many there are."""
-    found: dict[Any, list[Record]] = defaultdict(list)
-    for row in rows:
-        if wrong(row):
-            found[key(row)].append(row)
-    for name, some in found.items():
-        yield name, (some[0], len(some))
-
-
-def caches(rows: Sequence[Record]) -> Iterator[str]:
+def caches(rows: pd.DataFrame) -> Iterator[str]:
     """Times with a warm cache against those of the same candidate with a cold one, beyond noise."""
-    timed = [row for row in rows if row.median_us is not None]
-    cold: dict[Key, Record] = {row.key[:-1]: row for row in timed if row.policy == "cold"}
-    pairs = [(row, cold[row.key[:-1]]) for row in timed if row.policy == "hot" and row.key[:-1] in cold]
-    far = [(hot, it) for hot, it in pairs if (hot.q1_us or 0) > HOT_OVER_COLD * (it.q3_us or 0)]
-    if far:
-        hot, it = far[0]
+    timed, candidate = rows[rows["median_us"].notna()], list(KEY[:-1])
+    cold = timed[timed["policy"] == "cold"].drop_duplicates(candidate, keep="last")
+    pairs = timed[timed["policy"] == "hot"].merge(cold, on=candidate, suffixes=("", "_cold"))
+    far = pairs[pairs["q1_us"] > HOT_OVER_COLD * pairs["q3_us_cold"].fillna(0)]
+    for row in far.head(1).itertuples():
         yield (
-            f"{len(far)} candidates are far slower hot than cold: {hot.kernel} {hot.variant} takes {hot.median_us:g} "
-            f"and {it.median_us:g} us for {hot.problem}"
+            f"{len(far)} candidates are far slower hot than cold: {row.kernel} {row.variant} takes {row.median_us:g} "
+            f"and {row.median_us_cold:g} us for {row.problem}"
         )
-    slower = sum((hot.median_us or 0) > HOT_SLOWER * (it.median_us or 0) for hot, it in pairs)
+    slower = (pairs["median_us"] > HOT_SLOWER * pairs["median_us_cold"]).sum()
     if len(pairs) >= 20 and slower > FEW * len(pairs):
         yield f"{slower} of {len(pairs)} candidates are slower hot than cold"
 
 
-def copies(rows: Sequence[Record]) -> Iterator[str]:
+def copies(rows: pd.DataFrame) -> Iterator[str]:
     """Medians and quartiles that several problems share to the last digit, beyond chance."""
-    same: dict[tuple[object, ...], list[Record]] = defaultdict(list)
-    timed = Counter(row.policy for row in rows if row.median_us is not None)
-    for row in rows:
-        if row.median_us is not None:
-            same[row.policy, row.median_us, row.q1_us, row.q3_us].append(row)
-    shared: dict[str, list[Record]] = defaultdict(list)
-    for some in same.values():
-        if len({row.problem for row in some}) > 1:
-            shared[some[0].policy] += some
-    for policy, some in shared.items():
-        long = [row for row in some if (row.median_us or 0) > LONG_US]
-        if len(some) > max(8, SHARED.get(policy, SHARED_COLD) * timed[policy]) or len(long) > max(4, 0.01 * len(rows)):
-            us = f"{(long or some)[0].median_us:g} us"
-            yield f"{len(some)} rows of several problems have the same median and quartiles, such as {us}"
+    timed = rows[rows["median_us"].notna()]
+    alike = timed.groupby(["policy", "median_us", "q1_us", "q3_us"], dropna=False)["problem"].transform("nunique") > 1
+    for policy, some in timed[alike].groupby("policy", sort=False):
+        long = some[some["median_us"] > LONG_US]
+        chance = SHARED.get(str(policy), SHARED_COLD) * (timed["policy"] == policy).sum()
+        if len(some) > max(8, chance) or len(long) > max(4, 0.01 * len(rows)):
+            us = (long if len(long) else some)["median_us"].iloc[0]
+            yield f"{len(some)} rows of several problems have the same median and quartiles, such as {us:g} us"
 
 
 def numbers(row: Record) -> Iterator[str]:

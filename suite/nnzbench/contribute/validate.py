@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from nnzbench.contribute import kit, physics, published, snapshots
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.attempts import CHECK
@@ -19,8 +21,8 @@ from nnzbench.records import selection
 from nnzbench.records.beside import ENERGY, MEMORY, TUNING, Window
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch
-from nnzbench.records.record import Record, RecordError, read_records
-from nnzbench.records.selection import select
+from nnzbench.records.record import KEY, Record, RecordError, read_frame, read_records
+from nnzbench.records.selection import fastest, maths_of
 
 PER_PROBLEM = ("op", "m", "k", "n", "shape", "sparsity", "nnz", "pattern", "source")
 """What all rows of one problem have in common."""
@@ -61,7 +63,8 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     if faults:
         return faults, []
     try:
-        rows, tuned = read_records(records_file(folder)), TUNING.read(folder)
+        rows, frame = read_records(records_file(folder)), read_frame(records_file(folder))
+        tuned = TUNING.read(folder)
         windows = ENERGY.read(folder)
     except RecordError as error:
         return [str(error).replace(f"{folder}/", "")], []
@@ -74,9 +77,9 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     found, faults = snapshots.read(folder, (*rows, *windows))
     faults += [
         *_place(folder, rows),
-        *_rows(rows, bool(arch)),
+        *_rows(rows, frame, bool(arch)),
         *snapshots.errors(rows),
-        *physics.faults(rows, found),
+        *physics.faults(frame, found),
         *physics.sources(rows),
         *published.faults(folder, rows),
         *_beside(folder, rows, windows),
@@ -88,7 +91,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         return faults, []
     named = {row.environment for row in rows} | {one.environment for one in windows}
     unused = sorted({path.name for path in folder.glob("environment*.json")} - named)
-    return faults, [*_incomplete(rows), *published.notes(folder, rows), *snapshots.notes(found, unused)]
+    return faults, [*_incomplete(rows, frame), *published.notes(folder, rows), *snapshots.notes(found, unused)]
 
 
 def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
@@ -131,7 +134,7 @@ def _beside(folder: Path, rows: Sequence[Record], windows: Sequence[Window]) -> 
             yield f"{name} has {what} of what has no row that is ok: {selection.listed(strange, 2)}"
 
 
-def _rows(rows: Sequence[Record], untimed: bool = False) -> Iterator[str]:
+def _rows(rows: Sequence[Record], frame: pd.DataFrame, untimed: bool) -> Iterator[str]:
     if any(row.device == "cpu" for row in rows):
         yield f"{sum(row.device == 'cpu' for row in rows)} rows are from the processor, whose times say nothing"
     for experiment in sorted({row.experiment for row in rows}):
@@ -144,7 +147,7 @@ def _rows(rows: Sequence[Record], untimed: bool = False) -> Iterator[str]:
     ambiguous = sorted(_ambiguous(rows))
     if ambiguous:
         yield f"the rows of one problem disagree on what it is: {selection.listed(ambiguous)}"
-    if [row.selected for row in select(rows)] != [row.selected for row in rows]:
+    if (fastest(frame.assign(math=maths_of(frame))) != frame["selected"]).any():
         yield "`selected` does not mark the fastest correct row of each kernel"
     for at, row in enumerate(rows, start=2):  # a cell never holds a newline
         yield from (f"line {at}: {text}" for text in _one(row, untimed))
@@ -182,7 +185,7 @@ def _quick(rows: Sequence[Record]) -> Iterator[str]:
             yield f"it has the {QUICK_PROBLEMS} smallest problems of {experiment} and no other, as a --quick run has"
 
 
-def _incomplete(rows: Sequence[Record]) -> Iterator[str]:
+def _incomplete(rows: Sequence[Record], frame: pd.DataFrame) -> Iterator[str]:
     """What a whole run would have and this one lacks, each with names."""
     for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
         mine = [row for row in rows if row.experiment == experiment]
@@ -193,27 +196,21 @@ def _incomplete(rows: Sequence[Record]) -> Iterator[str]:
         absent = sorted(set(EXPERIMENTS[experiment].kernels) & set(kernels()) - {row.kernel for row in mine})
         if absent:
             yield f"no row is of kernel {selection.listed(absent, len(absent))}, which {experiment} runs"
-    yield from _holes(rows)
-    yield from _policies(rows)
+    yield from _holes(frame)
+    yield from _policies(frame)
 
 
-def _holes(rows: Sequence[Record]) -> Iterator[str]:
+def _holes(rows: pd.DataFrame) -> Iterator[str]:
     """Problems that a kernel has no row for, not even one with a reason, though it has some of the same op and type."""
-    have: dict[tuple[str, str, str], set[str]] = {}
-    for row in rows:
-        have.setdefault((row.kernel, row.op, row.dtype), set()).add(row.problem)
-    for (kernel, op, dtype), mine in sorted(have.items()):
-        same = {row.problem for row in rows if (row.op, row.dtype) == (op, dtype)}
-        if len(same) > len(mine):
-            yield f"kernel `{kernel}` ({dtype}) has no row for {selection.listed(sorted(same - mine))}"
+    same = {alike: set(some) for alike, some in rows.groupby(["op", "dtype"])["problem"]}
+    for (kernel, op, dtype), mine in rows.groupby(["kernel", "op", "dtype"])["problem"]:
+        if lacking := same[op, dtype] - set(mine):
+            yield f"kernel `{kernel}` ({dtype}) has no row for {selection.listed(sorted(lacking))}"
 
 
-def _policies(rows: Sequence[Record]) -> Iterator[str]:
-    seen: dict[tuple[str, ...], set[str]] = {}
-    for row in rows:
-        seen.setdefault(row.key[:-1], set()).add(row.policy)
-    every = set().union(*seen.values())
-    for policy in sorted(every):
-        without = [key for key, have in seen.items() if policy not in have]
-        if without:
-            yield f"{len(without)} candidates have no {policy} row, such as {' '.join(without[0])}"
+def _policies(rows: pd.DataFrame) -> Iterator[str]:
+    candidates = rows.groupby(list(KEY[:-1]), sort=False)["policy"].agg(set)
+    for policy in sorted(rows["policy"].unique()):
+        without = candidates[[policy not in have for have in candidates]]
+        if len(without):
+            yield f"{len(without)} candidates have no {policy} row, such as {' '.join(map(str, without.index[0]))}"
