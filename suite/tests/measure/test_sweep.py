@@ -147,15 +147,6 @@ def test_tuning_is_recorded_with_its_cost(tmp_path):
     assert all(row.seconds >= 0 for row in table)
 
 
-def test_a_kernel_that_is_not_in_this_version_is_skipped_with_a_note(tmp_path):
-    kernel = FakeKernel()
-    exp = Small("small", "", "", "", {"fake": ("f32",), "future": ("f32",)})
-    progress = Notes()
-    sweep(tmp_path, kernel, exp=exp, progress=progress)
-    assert {r.kernel for r in rows(tmp_path)} == {"fake"}
-    assert any("future" in note for note in progress.notes)
-
-
 def test_choices_narrow_the_run(tmp_path):
     one, two = FakeKernel("one", dtypes=frozenset({"f32", "f16"})), FakeKernel("two")
     exp = Small("small", "", "", "", {"one": ("f32", "f16"), "two": ("f32",)})

@@ -18,17 +18,6 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
 
 
-def test_resume_runs_only_what_is_missing(tmp_path):
-    kernel = FakeKernel(variants={"a": (5.0, ""), "b": (6.0, "")})
-    sweep(tmp_path, kernel)
-    before = (tmp_path / "out" / "records.csv").read_text()
-    kernel.prepared.clear()
-    summary = sweep(tmp_path, kernel, choice=Choice(resume=True))
-    assert kernel.prepared == []
-    assert summary.counts.rows == {}
-    assert (tmp_path / "out" / "records.csv").read_text() == before
-
-
 def test_resume_with_another_policy_adds_that_policy_alone(tmp_path):
     kernel, device = FakeKernel(variants={"a": (5.0, "")}), FakeDevice()
     sweep(tmp_path, kernel, choice=Choice(policies=("hot",)))
@@ -123,18 +112,6 @@ def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):
     sweep(tmp_path, kernel, choice=Choice(resume=True))
     assert len(kernel.prepared) == done
     assert [tuning.scope for tuning in TUNING.read(tmp_path / "out")] == 2 * ["some"] + 2 * ["all"]
-
-
-def test_records_that_are_there_are_not_touched_without_being_told(tmp_path):
-    kernel = FakeKernel()
-    sweep(tmp_path, kernel)
-    before = (tmp_path / "out" / "records.csv").read_text()
-    with pytest.raises(RecordError, match="--resume to go on or --overwrite"):
-        sweep(tmp_path, kernel)
-    assert (tmp_path / "out" / "records.csv").read_text() == before
-    kernel.variants = {"other": (1.0, "")}
-    sweep(tmp_path, kernel, choice=Choice(overwrite=True))
-    assert {r.variant for r in rows(tmp_path)} == {"other"}
 
 
 def test_another_environment_gets_a_snapshot_of_its_own(tmp_path):
