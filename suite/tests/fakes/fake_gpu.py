@@ -36,8 +36,8 @@ class FakeMemory:
     def __init__(self, backend, size):
         self.backend, self.pointer = backend, backend.next_pointer
         backend.next_pointer += (size // 256 + 2) * 256
-        # a workspace or the L2 flush is zeros, which take no memory and time before they are touched
-        backend.memory[self.pointer] = bytearray(size) if size > 1 << 20 else bytearray(b"\xcd" * size)
+        large = size > 1 << 20  # a workspace, the L2 flush: zeros, which take no memory or time before they are touched
+        backend.memory[self.pointer] = memoryview(np.zeros(size, np.uint8)) if large else bytearray(b"\xcd" * size)
         self.size = 0 if size <= backend.leftover_bytes else size  # what the driver sees of it
         backend.leftover_bytes -= size - self.size
         backend.held_bytes += self.size
