@@ -30,7 +30,7 @@ SIGNALS = (
     ConvShape(2, 3, 1, 600, 3, 1, 2),
     ConvShape(3, 5, 31, 1, 4, 3, 1, 1, 0),
 )
-WIDE = ConvShape(1, 2, 250, 262, 3, 3, 3, 1, 1)
+WIDE = ConvShape(1, 70, 30, 30, 3, 3, 3, 1, 1)
 """Offsets of more than 16 bits."""
 TABLE8 = ConvShape(128, 300, 1, 64, 100, 1, 2)
 
