@@ -29,14 +29,14 @@ def test_sampled_products_on_awkward_shapes(case, features):
     check(plan, problem, data, "asan")
 
 
-@pytest.mark.parametrize("sparse", [with_dense_columns(33, 300, 260), uneven()], ids=["tiles", "runs"])
+@pytest.mark.parametrize("sparse", [with_dense_columns(20, 280, 260), uneven()], ids=["tiles", "runs"])
 def test_shared_memory_is_free_of_races(sparse):
     data = spmm_operands(sparse, 32)
     check(spmm_plan(sparse, data.dense["b"]), spmm_problem(data), data, "tsan")
 
 
 def test_a_planted_missing_barrier_is_found():
-    data = spmm_operands(with_dense_columns(33, 300, 260), 32)
+    data = spmm_operands(with_dense_columns(20, 280, 260), 32)
     before, barrier = "b + own_column(), n);\n", "    __syncthreads();\n"
     mutant = mutated(spmm_plan(data.sparse, data.dense["b"]), before + barrier, before)
     with pytest.raises(SanitizerError, match="data race"):
