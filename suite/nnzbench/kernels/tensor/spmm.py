@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -13,7 +13,9 @@ from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.strips import (
+    FORMS,
     FP8_FORMS,
+    STEP_COLUMNS,
     STRIP_ROWS,
     Form,
     Strips,
@@ -24,14 +26,13 @@ from nnzbench.kernels.tensor.strips import (
     stored_weights,
     strip_count,
 )
-from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import F8_SCALE, Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import ITEM_BYTES, Problem
 
 _KIB = 1024
 _OTHER_SHARED = 2 * _KIB
@@ -107,14 +108,15 @@ class Tiling(TileConfiguration):
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
         words, columns, multiple, form, dealt = self.packing
         if self.tf32:
-            return shared.once_for(
-                matrix, ("tensor_spmm_tf32", words, columns), lambda: tf32_strips.pack(matrix, words, columns)
-            )
+            key: tuple[object, ...] = ("tensor_spmm_tf32", words, columns)
+            return shared.once_for(matrix, key, lambda: tf32_strips.pack(matrix, words, columns))
+
+        def stored() -> Strips:
+            values = stored_weights(matrix.values, "f8" if self.fp8 else "")
+            return pack(matrix.with_values(values), *self.packing, self.fp8)
+
         key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form, dealt, self.fp8)
-        dtype = "f8" if self.fp8 else ""
-        return shared.once_for(
-            matrix, key, lambda: pack(matrix.with_values(stored_weights(matrix.values, dtype)), *self.packing, self.fp8)
-        )
+        return shared.once_for(matrix, key, stored)
 
     def ring_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
@@ -125,18 +127,15 @@ class Tiling(TileConfiguration):
     def name(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
-        text += (
-            "_e4m3" * self.fp8 + f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
-        )
-        return text + "_early" * self.early + "_spread" * self.spread + "_dealt" * self.dealt
+        text += "_e4m3" * self.fp8 + f"_{self.form}" * (self.form != "words") + "_add" * self.separate
+        return text + "_wide" * self.wide + "_early" * self.early + "_spread" * self.spread + "_dealt" * self.dealt
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`.
 
     `operands.dense["b"]` is (k, n), in fp16, in fp32 rounded to bf16, of FP8 in fp32 that fp16 holds exactly, or under
-    TF32 in fp32 as it is.
-    `shared` is what the problem's plans share.
+    TF32 in fp32 as it is. `shared` is what the problem's plans share.
     """
     shared = shared or SharedWork()
     elapsed = shared.timer()
@@ -144,11 +143,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     packed = tiling.packed(operands.sparse, shared)
     if tiling.early and (tiling.slices > packed.panels or tiling.slices * packed.panels >= 1 << 31):
         raise Unsupported(f"{tiling} has {tiling.slices} slices for {packed.panels} panels")
-    b = (
-        operands.dense["b"]
-        if tiling.tf32
-        else shared.once("b", lambda: stored_dense(operands.dense["b"], problem.dtype))
-    )
+    dense = operands.dense["b"]
+    b = dense if tiling.tf32 else shared.once("b", lambda: stored_dense(dense, problem.dtype))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, Array] = {
@@ -322,6 +318,57 @@ def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Til
     yield from plans_that_fit(choices, make, "no tiling")
 
 
+_FEWEST_STEPS = 1e-4
+_STEP_WEIGHTS = STRIP_ROWS * STEP_COLUMNS
+_STEP_BYTES: Mapping[Form, int] = {"words": 32 * (4 + 1), "halves": 32 * (4 + 2), "bitmap": 32 * 4}
+"""Of each lane its selection, and a bit per register, or per element of one; or its bitmaps."""
+_CHUNK_STEPS = 8
+_CHUNK_BYTES = 32 * 2
+"""Of each lane where its words start."""
+
+
+def _rounds(density: float) -> Iterator[tuple[float, float]]:
+    """Steps of each round per step of columns as they come, and the share of their elements that are there.
+
+    A group of four keeps two. One column is left over where one will do for all rows of a strip with three: it is in
+    each of them, and no row has four; else two are. The next round has each such column of a strip once.
+    """
+    steps = 1.0
+    while steps > _FEWEST_STEPS:
+        yield steps, density
+        three, four = density**3 * (1 - density), density**4  # of one row, each of four such patterns
+        two = 1 - 4 * three - four
+        # by how many of the four columns would do for all rows, each alone
+        one_does = sum(-math.comb(4, n) * (-1) ** n * (two + (4 - n) * three) ** STRIP_ROWS for n in range(1, 5))
+        used = (2 - two**STRIP_ROWS - one_does) / 4
+        steps *= used
+        density = (three + four / 2) / used if used > 0 else 0.0
+
+
+def words_per_weight(density: float) -> float:
+    """Words of two neighbouring elements that lanes take from their queues, per weight, zeros counted."""
+    return sum(steps * (1 - (1 - share) ** 4) / 4 for steps, share in _rounds(density))
+
+
+def bytes_per_weight(density: float, form: Form, value_bytes: int = 2) -> float:
+    """Bytes of the packed matrix per weight, zeros counted: entries, bits, selections, starts, and gathered columns."""
+    steps = sum(steps for steps, _ in _rounds(density))
+    per_step = _STEP_BYTES[form] + _CHUNK_BYTES / _CHUNK_STEPS
+    entries = value_bytes * (2 * words_per_weight(density) if form == "words" else density)
+    return entries + (steps * per_step + (steps - 1) * 2 * STEP_COLUMNS) / _STEP_WEIGHTS
+
+
+def structure_bytes(problem: Problem, nnz: int) -> int:
+    """Bytes of the packed matrix beyond its nonzeros' values, in the smallest of its forms."""
+    weights = problem.m * problem.k
+    if weights == 0:
+        return 0
+    value_bytes = ITEM_BYTES[problem.dtype]
+    forms = FORMS if value_bytes > 1 else FP8_FORMS
+    least = min(bytes_per_weight(nnz / weights, form, value_bytes) for form in forms)
+    return round(weights * least) - value_bytes * nnz
+
+
 @kernel("nnzbench", "spmm", "f16 bf16 f8", About("own", structure_bytes=structure_bytes, rank=135))
 def tensor_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Own SpMM on tensor cores for matrices without structure: one plan per tiling whose rings fit in shared memory.
@@ -340,12 +387,10 @@ def tf32_structure_bytes(problem: Problem, nnz: int) -> int:
     return problem.m * problem.k // 8 + 68 * -(-problem.m // STRIP_ROWS) * -(-problem.k // 128)
 
 
-@kernel(
-    "nnzbench",
-    "spmm",
-    "f32",
-    About("own", maths=frozenset({"tf32"}), structure_bytes=tf32_structure_bytes, rank=136),
-)
+_TF32 = About("own", maths=frozenset({"tf32"}), structure_bytes=tf32_structure_bytes, rank=136)
+
+
+@kernel("nnzbench", "spmm", "f32", _TF32)
 def tensor_spmm_tf32(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Own SpMM on tensor cores for fp32 matrices without structure; its rows are of class `tf32`.
 

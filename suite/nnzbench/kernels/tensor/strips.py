@@ -71,8 +71,6 @@ class Strips:
     panels: int
     slot_bytes: int
     """Of the largest chunk."""
-    steps: int
-    """16x32 tiles of A that are multiplied, in pairs."""
 
     def slice_starts(self, slices: int) -> NDArray[np.int32]:
         """What a warp looks up first, (strips, slices, 12): see `SliceStart` in `tensor_spmm_copies.cuh`."""
@@ -184,30 +182,27 @@ def pack(
     chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
 
-    def some(part: Part) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], int]:
+    def some(part: Part) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
         first, last, _ = part[0].indices(strips)
         made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns)]
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
-        return *_chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8), held.panel.size
+        return _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
-    parts, sizes, counts, totals = zip(*packed, strict=True) if packed else ((), (), (), ())
+    parts, sizes, counts = zip(*packed, strict=True) if packed else ((), (), ())
     size = np.concatenate([np.zeros(0, dtype=np.int64), *sizes])
     offsets = np.concatenate([[0], np.cumsum(size)])
     if offsets[-1] >= 1 << 31:
         raise ValueError(f"a packed matrix of {offsets[-1]} units of 16 bytes is too large for 32-bit offsets")
     return Strips(
-        panel_chunks=np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]).astype(
-            np.int32
-        ),
+        panel_chunks=np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts])).astype(np.int32),
         offsets=offsets.astype(np.int32),
         stream=np.concatenate([np.zeros((0, 4), dtype=np.uint32), *parts]),
         strips=strips,
         panels=panels,
         slot_bytes=16 * int(size.max(initial=1)),
-        steps=sum(totals),
     )
 
 

@@ -60,7 +60,6 @@ def pack(matrix: CSR, map_words: int, panel_columns: int) -> Strips:
         strips=strips,
         panels=panels,
         slot_bytes=16 * int(size.max(initial=1)),
-        steps=strips * chunks * columns // STEP_COLUMNS,
     )
 
 

@@ -13,7 +13,7 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, over_pruned, written_here
 from nnzbench.facts.table import Comparison
-from nnzbench.kernels.tensor.work import words_per_weight
+from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.plans.architectures import sm_count
 from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
 from nnzbench.report.data import published

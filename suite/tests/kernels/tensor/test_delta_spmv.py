@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
-from test_tensor_spmm import problem, whole
+from test_tensor_spmm import assert_spoils_its_users_alone, problem, whole
 
 from nnzbench.kernels.tensor import spmv
 from nnzbench.kernels.tensor.spmv import CHUNK, Chunks, delta_spmv, make_plan, pack
@@ -14,9 +14,9 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands
 from nnzbench.problems.reference import reference
 
+BUILDS = (("asan", "backward"), ("tsan", "forward"), ("plain", "random:5"))
 # m, k, density, lanes: one row, steps beyond 32 columns, rows shorter than a chunk and of several rounds of all lanes
 CASES = (
     (1, 300, 0.5, 32),
@@ -25,6 +25,9 @@ CASES = (
     (300, 49, 0.9, 2),
     (41, 1100, 0.95, 2),
     (9, 7, 0.3, 1),
+    (40, 600, 0.2, 4, "bf16"),
+    (40, 600, 0.2, 4, "f8"),
+    *((70, 331, 0.3, 4, dtype, *how) for dtype in ("f16", "f8") for how in BUILDS),
 )
 
 
@@ -35,14 +38,10 @@ def assert_exact(sparse, lanes, dtype="f16", build="plain", order="forward", arc
     assert np.array_equal(execute(make_plan(problem(data, dtype), data, arch, lanes, 2), build, order), expected)
 
 
-@pytest.mark.parametrize(("m", "k", "density", "lanes"), CASES)
-def test_every_sum_is_right(m, k, density, lanes):
-    assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), lanes)
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "f8"])
-def test_other_types(dtype):
-    assert_exact(matrix(40, 600, 0.2), 4, dtype)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_sum_is_right_in_any_type_and_order_and_under_sanitizers(case):
+    m, k, density, *how = case
+    assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), *how)
 
 
 def test_empty_matrices_and_one_dense_row_among_empty_ones():
@@ -61,12 +60,6 @@ def test_blocks_go_through_many_rows():
     assert_exact(CSR(lengths.size, 5, offsets, columns.astype(np.int32), np.ones(offsets[-1], np.float32)), 1)
 
 
-@pytest.mark.parametrize(("build", "order"), [("asan", "backward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_in_any_order(build, order):
-    for dtype in ("f16", "f8"):
-        assert_exact(matrix(70, 331, 0.3, empty=(0, 69), full=20), 4, dtype, build, order)
-
-
 def test_values_are_summed_in_fp32():
     data = operands(matrix(64, 900, 0.4), 1).cast("f16")
     for lanes in (1, 32):
@@ -79,14 +72,8 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them():
     for value in (np.inf, np.nan):
         b = np.zeros((700, 1), dtype=np.float16)
         b[::7] = value  # many stand where a zero is stored to reach further
-        spoilt = Operands(data.sparse, {"b": b}, "")
-        with np.errstate(invalid="ignore"):
-            expected = data.sparse.to_scipy() @ b.astype(np.float64)
-        usual = np.isfinite(expected)
-        assert 0 < usual.sum() < 200
-        found = execute(make_plan(problem(data, "f16"), spoilt, "sm_90", 4, 2))
-        assert np.array_equal(np.isnan(found), np.isnan(expected))
-        assert np.array_equal(found[~np.isnan(expected)], expected[~np.isnan(expected)].astype(np.float16))
+        one = problem(data, "f16")
+        assert_spoils_its_users_alone(lambda spoilt: make_plan(one, spoilt, "sm_90", 4, 2), data, b, 200, 0)  # noqa: B023
 
 
 def unpacked(packed, m, k):

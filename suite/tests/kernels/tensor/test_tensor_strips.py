@@ -7,9 +7,8 @@ import pytest
 from on_cpu import matrix
 from test_tensor_spmm import TILINGS, problem, whole
 
-from nnzbench.kernels.tensor import work
 from nnzbench.kernels.tensor.banks import dealt_starts
-from nnzbench.kernels.tensor.spmm import make_plan
+from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
 from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, pack
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
@@ -168,7 +167,7 @@ def test_packing_in_blocks_changes_nothing(monkeypatch):
     one = pack(sparse, 1, 128)
     monkeypatch.setattr("nnzbench.kernels.tensor.strips._BLOCK_ELEMENTS", 1)
     some = pack(sparse, 1, 128)
-    for name in ("stream", "offsets", "panel_chunks", "steps"):
+    for name in ("stream", "offsets", "panel_chunks"):
         assert np.array_equal(getattr(one, name), getattr(some, name)), name
 
 
@@ -188,13 +187,13 @@ def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density):
         fp8, forms = dtype == "f8", []
         for form in of_dtype:
             packed = pack(values, 4 if form == "halves" else 2, 1024, form=form, fp8=fp8)
-            expected = work.bytes_per_weight(density, form, ITEM_BYTES[dtype]) * 512 * 2048
+            expected = bytes_per_weight(density, form, ITEM_BYTES[dtype]) * 512 * 2048
             assert 0.95 * packed.stream.nbytes < expected < 1.02 * packed.stream.nbytes
             forms.append(expected)
         shape = Problem("test", "test", "spmm", 512, 2048, 8, 1 - density, "uniform:0", dtype)
         held = ITEM_BYTES[dtype] * sparse.nnz
         # abs: the density is rounded
-        assert work.structure_bytes(shape, sparse.nnz) + held == pytest.approx(min(forms), abs=64)
+        assert structure_bytes(shape, sparse.nnz) + held == pytest.approx(min(forms), abs=64)
 
 
 def test_registers_of_the_packed_matrix_are_the_words_expected():
@@ -203,5 +202,5 @@ def test_registers_of_the_packed_matrix_are_the_words_expected():
     words = packed.stream.ravel()
     bits = [words[4 * at : 4 * at + 64] for at in packed.offsets[:-1]]  # two words of each lane
     held = int(np.unpackbits(np.concatenate(bits).view(np.uint8)).sum())
-    assert work.words_per_weight(0.2) * 512 * 2048 == pytest.approx(held, rel=0.01)
-    assert work.words_per_weight(0.0) == 0
+    assert words_per_weight(0.2) * 512 * 2048 == pytest.approx(held, rel=0.01)
+    assert words_per_weight(0.0) == 0
