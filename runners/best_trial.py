@@ -41,7 +41,7 @@ from nnzbench.records.folder import Results, drop_cut_off_line
 from nnzbench.records.record import Record, RecordError
 from nnzbench.records.selection import math_class
 from nnzbench.report.data import context
-from nnzbench.report.text.tables import markdown
+from nnzbench.report.data.text import markdown
 
 LINES = "trial.jsonl"
 

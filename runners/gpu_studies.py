@@ -57,7 +57,7 @@ from nnzbench.plans.plan import Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import NETWORKS, DType, Problem
-from nnzbench.report.text.tables import markdown
+from nnzbench.report.data.text import markdown
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")
 ROUNDS = 2

@@ -14,9 +14,8 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.claims.verdicts import JUDGED, WORDS, Verdict, out_of_scope, show
 from nnzbench.report.data import context
+from nnzbench.report.data.text import GAP, environment, markdown
 from nnzbench.report.pages.elements import MARK
-from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import GAP, markdown
 
 HEADER = (
     "claim", "published", "as the paper compares", "over the authors' code", "against the best of today",

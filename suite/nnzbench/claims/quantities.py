@@ -23,8 +23,7 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
 from nnzbench.facts.results import GPU_DEVICES, each, geometric_mean, load
 from nnzbench.facts.selector import Selector
-from nnzbench.facts.spread import spread
-from nnzbench.facts.table import Comparison, compare
+from nnzbench.facts.table import Comparison, compare, spread
 from nnzbench.kernels.registry import Role
 from nnzbench.problems import tables
 from nnzbench.records.beside import TUNING

@@ -14,7 +14,7 @@ from nnzbench.facts.results import each
 from nnzbench.papers import catalogue
 from nnzbench.problems.experiment import POLICIES, Policy, unknown
 from nnzbench.records.files import folders
-from nnzbench.report.text.tables import number
+from nnzbench.report.data.text import number
 
 
 @click.command()

@@ -45,8 +45,8 @@ def command(
     """
     from nnzbench.papers.catalogue import EXPERIMENTS
     from nnzbench.site.build import build, find  # matplotlib takes a second to load
+    from nnzbench.site.index.headlines import write_headline
     from nnzbench.site.index.page import NAME as INDEX
-    from nnzbench.site.readme import write_headline
 
     folder = reports or (paths.reports() if readme else paths.results())
     if reports is not None and not reports.is_dir():

@@ -82,15 +82,6 @@ def _joined(frame: pd.DataFrame, table: pd.DataFrame) -> pd.Series[Any]:
     return frame[key].merge(table, how="left")[value].set_axis(frame.index)
 
 
-def seconds(path: Path, device: str) -> dict[str, float]:
-    """Wall-clock seconds spent on each kernel's candidates."""
-    if not path.is_file():
-        return {}
-    table = _read(path)
-    found = table[table["device"] == device].groupby("kernel")["seconds"].sum()
-    return {str(kernel): float(value) for kernel, value in found.items()}
-
-
 def _read(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(path, dtype=dict.fromkeys((*_KEY, "policies", "scope", "untuned"), str))

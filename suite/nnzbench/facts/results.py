@@ -61,8 +61,6 @@ class ResultSet:
     """That of the last row."""
     environments: tuple[tuple[str, int, dict[str, Any]], ...]
     """File name, rows recorded under it, and content, of every environment."""
-    tuning_seconds: dict[str, float]
-    """Wall-clock seconds spent on finding each kernel's best candidate, where the run recorded it."""
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -144,7 +142,6 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         environments=tuple(
             (name, int((kept["environment"] == name).sum()), found) for name, found in environments.items()
         ),
-        tuning_seconds=marks.seconds(tuning, devices[0]),
     )
 
 
@@ -171,7 +168,7 @@ def nothing(folder: Path) -> ResultSet:
     empty = frame_of(())
     frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
     frame = frame.assign(superseded=False)
-    return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, (), {})
+    return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, ())
 
 
 def derived(frame: pd.DataFrame) -> pd.DataFrame:

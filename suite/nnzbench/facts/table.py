@@ -294,3 +294,18 @@ def _mean(
 @functools.lru_cache(maxsize=16)
 def _draws(count: int) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+
+
+def spread(data: Data, selectors: Sequence[Selector], alike: Sequence[str]) -> pd.DataFrame:
+    """How far apart times are of what is said to take the same, such as other patterns of one size and level.
+
+    A row for each selector, policy and combination of the attributes `alike` that has two problems or more: the mean
+    of their times, the standard deviation over the mean, and the longest time over the shortest. In the order of the
+    table.
+    """
+    cells = data.cells(selectors)
+    groups = cells.groupby([*alike, "subject", "policy"], sort=False)["median_us"]
+    found = groups.agg(instances="size", mean_us="mean", deviation="std", least="min", most="max").reset_index()
+    found = found[found["instances"] > 1]
+    found = found.assign(deviation=found["deviation"] / found["mean_us"], slowest=found["most"] / found["least"])
+    return found[[*alike, "subject", "policy", "instances", "mean_us", "deviation", "slowest"]]

@@ -14,9 +14,9 @@ from nnzbench.facts.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32,
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.data import published
+from nnzbench.report.data.text import GAP
 from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
-from nnzbench.report.text.tables import GAP
 
 PAPER = "Direct sparse convolution (2021)"
 KERNELS = dtypes_of("direct_conv", "sparsert_conv", "cudnn")

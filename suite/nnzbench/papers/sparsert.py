@@ -27,8 +27,7 @@ from nnzbench.facts.selector import (
     own,
     written_here,
 )
-from nnzbench.facts.spread import spread
-from nnzbench.facts.table import Comparison
+from nnzbench.facts.table import Comparison, spread
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.problems.problem import stem_of
 from nnzbench.records.files import has_records

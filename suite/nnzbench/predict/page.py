@@ -17,8 +17,7 @@ from nnzbench.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRAT
 from nnzbench.predict.model import listed
 from nnzbench.records.files import folders
 from nnzbench.report.data.published import read
-from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.report.data.text import GAP, environment, markdown, number
 
 FOLDER = "prediction"
 TITLES = {

@@ -22,7 +22,7 @@ from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
 from nnzbench.report.data import context
-from nnzbench.report.text.tables import folded, markdown
+from nnzbench.report.data.text import folded, markdown
 
 FILE = "coverage.md"
 REASONS = 3

@@ -14,7 +14,7 @@ from nnzbench.records import shown
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.report.text.tables import GAP, folded, markdown, number
+from nnzbench.report.data.text import GAP, folded, markdown, number
 
 FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]

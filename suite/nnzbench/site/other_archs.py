@@ -14,8 +14,7 @@ from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, refuse_links
 from nnzbench.records.record import Record, is_fault, read_records
 from nnzbench.report.data import context
-from nnzbench.report.text import checked as checked_rows
-from nnzbench.report.text.tables import GAP, markdown
+from nnzbench.report.data.text import GAP, checks, checks_table, markdown
 
 INTRO = """\
 Plans were made for {arch} ({part}: its tilings, its shared memory and other limits), compiled to the PTX of {arch}, so
@@ -73,7 +72,7 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
         f"**{head}**",
         INTRO.format(arch=arch, part=part, gpu=name).rstrip(),
         "## Kernel by kernel",
-        checked_rows.table(checked_rows.counted(rows)),
+        checks_table(checks(rows)),
         *(
             (
                 "## Wrong or failed",

@@ -15,9 +15,8 @@ from nnzbench.claims.quantities import Records
 from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
 from nnzbench.report.data import context
+from nnzbench.report.data.text import GAP, environment, markdown, number
 from nnzbench.report.pages.elements import MARK, ratio_text
-from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import GAP, markdown, number
 
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")

@@ -160,7 +160,7 @@ def test_links_lead_somewhere():
 
 
 def test_the_headline_has_the_markers_that_the_report_fills():
-    from nnzbench.site.readme import HEADLINE
+    from nnzbench.site.index.headlines import HEADLINE
 
     readme = text_of(ROOT / "README.md")
     assert len(HEADLINE.findall(readme)) == 1

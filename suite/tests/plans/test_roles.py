@@ -22,8 +22,8 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import append
 from nnzbench.records.selection import select
 from nnzbench.report.draw import style
-from nnzbench.site import readme
 from nnzbench.site.generations import comparison as generations
+from nnzbench.site.index import headlines
 
 LIBRARY = About("library", "MadeLib", frozenset({"f32", "tf32", "f16"}), "dense")
 
@@ -73,7 +73,7 @@ def without(tmp_path_factory):
 
 def headline(results):
     """README's, which has a line on these records."""
-    text = readme.headline(results.folder.parent)
+    text = headlines.headline(results.folder.parent)
     assert text.count("×**") == 1
     return text
 

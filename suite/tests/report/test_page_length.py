@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nnzbench.report.text.tables import folded, number
+from nnzbench.report.data.text import folded, number
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN, ALL_PAGES, DOCS = 600, 32_500, 2_500

@@ -6,10 +6,9 @@ import pandas as pd
 
 from nnzbench.facts.results import each
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.data.text import CHECKED, GAP, checks
 from nnzbench.report.pages.page import Made, Page
 from nnzbench.report.pages.view import View
-from nnzbench.report.text import checked
-from nnzbench.report.text.tables import GAP
 
 EXPERIMENT = Experiment(
     "awkward_sizes",
@@ -35,8 +34,8 @@ EXPERIMENT = Experiment(
 
 
 def counts(view: View) -> pd.DataFrame:
-    """`checked.COLUMNS` by kernel, operation and input type, once for all policies."""
-    return checked.counted(each(view.frame.drop_duplicates(["problem", "dtype", "kernel", "variant"])))
+    """`CHECKED` by kernel, operation and input type, once for all policies."""
+    return checks(each(view.frame.drop_duplicates(["problem", "dtype", "kernel", "variant"])))
 
 
 def _answer(view: View) -> str:
@@ -50,7 +49,7 @@ def _answer(view: View) -> str:
 def _table(view: View) -> pd.DataFrame:
     found = counts(view)
     errors = [GAP if pd.isna(error) else f"{error:.2g}" for error in found["largest_error"]]
-    return found.assign(largest_error=errors).set_axis(checked.HEADER, axis=1)
+    return found.assign(largest_error=errors).set_axis([*CHECKED.values()], axis=1)
 
 
 def awkward_sizes() -> Page:

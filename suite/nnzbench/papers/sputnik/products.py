@@ -31,6 +31,7 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import AS_DATA, OTHER_PAPERS, PAPER
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.report.data import published
+from nnzbench.report.data.text import GAP
 from nnzbench.report.pages.elements import crossings
 from nnzbench.report.pages.page import (
     Answer,
@@ -45,7 +46,6 @@ from nnzbench.report.pages.page import (
     RatioTable,
 )
 from nnzbench.report.pages.view import View
-from nnzbench.report.text.tables import GAP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

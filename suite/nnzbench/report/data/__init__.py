@@ -1,1 +1,1 @@
-"""Records to data frames, and which rows make a curve."""
+"""What pages share besides tables and figures: text as Markdown, words of every caption, printed numbers, networks."""

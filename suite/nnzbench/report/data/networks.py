@@ -49,7 +49,7 @@ class Network:
 def mobilenets(
     frame: pd.DataFrame, policy: str = "hot", sparse: Selector = SPARSE, dense: Selector = DENSE
 ) -> list[Network]:
-    """Every network of the table, in its order, from one run's rows (`report.frames.to_frame`).
+    """Every network of the table, in its order, from one run's rows.
 
     Dense layers take their time from `dense`, sparse ones from `sparse`, depthwise ones from this project's
     kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts import energy
 from nnzbench.facts.crossover import crossover
 from nnzbench.facts.crossover import text as crossing_text
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each, geometric_mean
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import APART, Comparison
+from nnzbench.report.data.text import GAP, markdown, number
 from nnzbench.report.pages.page import Crossings, Made, Pivot, Published, RatioTable, Table
 from nnzbench.report.pages.view import COLUMN, View
-from nnzbench.report.text.tables import GAP, markdown, number
 
 MARK = "†"
 """Marks a ratio with a partially tuned kernel."""
@@ -221,3 +223,42 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return GAP if math.isnan(value) else f"{value:g}" if value == int(value) else number(value)
     return GAP if value is None else str(value)
+
+
+ENERGY = (
+    "Energy of a launch over rotated weights, by the board's counter (`nnzbench energy`, "
+    "[how](../../../docs/energy.md#energy)): times as fast / times less energy than the baseline in the same windows"
+)
+PAIR = ("energy-time", "energy")
+
+
+def energy_table(asked: Comparison, view: View) -> str:
+    """Joules beside times, as Markdown; empty where no window is ok. Its ratios are asked of the view, for facts.csv.
+
+    A row per problem and candidate, by the first side that it stands for: ratios over each baseline, then microseconds,
+    watts and millijoules of a launch, and how far windows of it, and counter and integrated power, are apart.
+    """
+    data = energy.data_of(view.results)
+    if data is None:
+        return ""
+    sides = tuple(dict.fromkeys((*asked.subjects, *asked.baselines)))
+    facts = view.compare(replace(asked, subjects=sides, groups=asked.groups[:1], by=("stem",)), data)
+    for group in asked.groups:
+        view.compare(replace(asked, groups=(group,)), data)
+    ratios = {(row.stem, row.subject, row.baseline, row.policy): ratio_text(row) for row in each(facts)}
+    cells = data.cells(sides)
+    shown = cells[cells["policy"] == PAIR[0]].drop_duplicates(["problem", "kernel", "variant", "math"])
+    rows = []
+    for row in each(shown):
+        over = [
+            " / ".join(ratios.get((row.stem, row.subject, one.label, policy), GAP) for policy in PAIR)
+            for one in asked.baselines
+        ]
+        sizes = [row.label, f"{row.level:g}", str(row.n)]
+        amounts = [number(row.us), number(row.watts, 0), number(1e3 * row.joules)]
+        doubts = [f"{100 * row.apart:.1f} %", f"{100 * row.differ:.1f} %", f"{row.windows:g}"]
+        doubts[-1] += f" ({row.refused:g} refused)" * (row.refused > 0)
+        rows.append([*sizes, row.subject, *over, *amounts, *doubts])
+    heads = [f"over {one.label}, time / energy" for one in asked.baselines]
+    header = ["problem", "zeros (%)", "columns", "kernel", *heads, "µs", "watts", "mJ"]
+    return markdown([*header, "windows apart", "counter against power", "windows"], rows, left=1)

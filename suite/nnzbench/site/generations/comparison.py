@@ -20,8 +20,7 @@ from nnzbench.facts.table import divide
 from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.problems.problem import NETWORKS, case_of
 from nnzbench.records.files import folders
-from nnzbench.site.generations import peaks, published
-from nnzbench.site.generations.peaks import Ceilings
+from nnzbench.site.generations import published
 
 COLUMNS = (
     "gpu", "kind", "experiment", "problem", "kernel", "policy", "math", "time_us", "speedup", "baseline",
@@ -75,8 +74,8 @@ def gpu_order(gpus: Sequence[str]) -> list[str]:
     def age(gpu: str) -> tuple[float, float, str]:
         if gpu == published.UNNAMED:
             return (-1.0, 0.0, gpu)
-        bandwidth = peaks.data_sheet(gpu).bandwidth_gbs
-        return (peaks.generation(gpu), 0.0 if math.isnan(bandwidth) else bandwidth, gpu)
+        bandwidth = published.data_sheet(gpu).copy_gbs
+        return (published.generation(gpu), 0.0 if math.isnan(bandwidth) else bandwidth, gpu)
 
     return sorted(dict.fromkeys(gpus), key=age)
 
@@ -91,7 +90,7 @@ def level_of_case(case: str, sparsity: float) -> float:
 
 def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
     frame = results.frame
-    ceilings = {name: peaks.measured(found) for name, _, found in results.environments}
+    ceilings = {name: published.measured(found) for name, _, found in results.environments}
     methods = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["role"] == "paper")]
     both = pd.concat([standing(frame), methods.sort_values("median_us", kind="stable")])
     for row in each(both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])):
@@ -146,12 +145,12 @@ def _published() -> Iterator[dict[str, Any]]:
             **{name: getattr(problem, name) for name in ("m", "k", "n")},
             "flops": work.flops,
             "bytes": work.bytes,
-            **_shares(work.flops, work.bytes, row.time_us, "hot", row.math, peaks.data_sheet(row.gpu)),
+            **_shares(work.flops, work.bytes, row.time_us, "hot", row.math, published.data_sheet(row.gpu)),
         }
 
 
 def _shares(
-    flops: float, moved: float, time_us: float, policy: str, math_class: str, ceilings: Ceilings
+    flops: float, moved: float, time_us: float, policy: str, math_class: str, ceilings: published.Ceilings
 ) -> dict[str, float | str]:
     bandwidth, memory = ceilings.bandwidth(moved, policy)
     return {

@@ -23,9 +23,9 @@ from nnzbench.predict.model import Gpu, listed, transfer
 from nnzbench.predict.records import cannot
 from nnzbench.problems import tables
 from nnzbench.report.data.published import read
+from nnzbench.report.data.text import GAP, folded, markdown, number
 from nnzbench.report.draw.style import BAND, INK
 from nnzbench.report.pages.elements import ratio_text
-from nnzbench.report.text.tables import GAP, folded, markdown, number
 
 GPUS = (
     "tesla-v100-sxm2-16gb", "tesla-t4", "nvidia-geforce-rtx-2080-ti", "nvidia-a100-80gb-pcie",

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.papers.nnzbench import dlmc_n512
-from nnzbench.report.text.tables import markdown, number
+from nnzbench.report.data.text import markdown, number
 
 RULE, OURS = "sputnik", "ours"
 """Of `dlmc_n512.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""

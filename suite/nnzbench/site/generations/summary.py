@@ -12,9 +12,8 @@ from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.facts.selector import MATHS
 from nnzbench.facts.table import KEY, facts_of_pairs
 from nnzbench.kernels.registry import about
-from nnzbench.site.generations import peaks
+from nnzbench.site.generations import published
 from nnzbench.site.generations.comparison import gpu_order
-from nnzbench.site.generations.peaks import Ceilings
 from nnzbench.site.generations.published import UNNAMED, collection_means
 
 GpuKey = tuple[str, str]
@@ -168,7 +167,7 @@ def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey, names: Names) -> list[pd
         return []
     mine = rows[(rows["role"] == "dense") & (rows["gpu_key"] == new)].set_index("case")
     mine = mine[mine.index.isin(sparse.index)]
-    sheets = peaks.data_sheet(old[0]), peaks.data_sheet(new[0])
+    sheets = published.data_sheet(old[0]), published.data_sheet(new[0])
 
     def told(some: pd.DataFrame, name: str, us: Any, over: Any, tuned: Any = True) -> pd.DataFrame:
         ends = [f"{LATER[name]} on {names[key]}" for key in (new, old)]
@@ -190,15 +189,14 @@ def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey, names: Names) -> list[pd
     ]
 
 
-def _least(rows: pd.DataFrame, ceilings: Ceilings) -> list[float]:
+def _least(rows: pd.DataFrame, ceilings: published.Ceilings) -> list[float]:
     """Least µs by data sheet: operations at their rate or bytes of device memory, whichever is longer.
 
     A kernel that uses two GPUs equally well gains what their least times do, with nothing kept in L2 and launches that
     cost nothing.
     """
     return [
-        max(row.flops / ceilings.tflops(row.math) * 1e-6, row.bytes / ceilings.bandwidth_gbs * 1e-3)
-        for row in each(rows)
+        max(row.flops / ceilings.tflops(row.math) * 1e-6, row.bytes / ceilings.copy_gbs * 1e-3) for row in each(rows)
     ]
 
 
@@ -259,7 +257,7 @@ def _shares(points: pd.DataFrame) -> pd.DataFrame:
     for (group, policy, gpu, role), rows in timed.groupby(["group", "policy", "gpu_key", "role"], sort=False):
         means = [geometric_mean(rows[f"share_of_{name}"].dropna()) for name in ("bandwidth", "flops", "limit")]
         tuned = bool((rows["untuned"] == "").all())
-        fit = int((rows["bytes"] <= peaks.data_sheet(str(rows["gpu"].iloc[0])).l2_bytes).sum())
+        fit = int((rows["bytes"] <= published.data_sheet(str(rows["gpu"].iloc[0])).l2_bytes).sum())
         overhead = float((rows["floor_us"] / rows["time_us"]).median())
         out.append((group, policy, gpu, role, len(rows), *means, fit, overhead, tuned))
     columns = ["group", "policy", "gpu_key", "role", "count", "of_bandwidth", "of_flops", "of_roofline", "fit_l2"]

@@ -20,13 +20,12 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
+from nnzbench.report.data.text import GAP, environment
 from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
-from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import GAP
 from nnzbench.site.index import data as html_data
-from nnzbench.site.index.answer import answers
-from nnzbench.site.index.looks import THEME
+from nnzbench.site.index.data import THEME
+from nnzbench.site.index.headlines import answers
 
 NAME = "index.html"
 GENERATIONS = "generations"
@@ -178,11 +177,18 @@ def _gpus(recorded: Sequence[ResultSet]) -> list[dict[str, Any]]:
               "peaks.floor_cold_us": "empty kernel, cold (µs)"}  # fmt: skip
     out = []
     for slug, results in last.items():
-        facts = dict(context.facts(results.environment))
-        lines = [(word, _tidy(facts[name])) for name, word in wanted.items() if name in facts]
+        told = {name: _told(results.environment, *name.split(".")) for name in wanted}
+        lines = [(word, _tidy(told[name])) for name, word in wanted.items() if told[name]]
         lines.append(("measured by the code of", context.commit(results.environment)))
         out.append({"name": context.gpu_name(slug, results.environment), "slug": slug, "facts": lines})
     return out
+
+
+def _told(environment: Mapping[str, Any], table: str, name: str) -> str:
+    """A value of a snapshot as text; empty where it has none."""
+    found = environment.get(table)
+    value = found.get(name) if isinstance(found, dict) else None
+    return str(value) if isinstance(value, str | int | float) else ""
 
 
 def _tidy(text: str) -> str:

@@ -33,7 +33,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records import shown
 from nnzbench.report.draw import style
 from nnzbench.site.build import build
-from nnzbench.site.index import looks as html_looks
+from nnzbench.site.index import data as html_data
 from nnzbench.site.index import page as html
 
 
@@ -140,26 +140,26 @@ def test_claims_stand_as_their_table_has_them(tmp_path):
 
 def test_looks_are_those_of_the_figures():
     for kernel, said in known().items():
-        found = html_looks.look(Selector("k", (kernel,)))
+        found = html_data.look(Selector("k", (kernel,)))
         if said.work == "sparse":  # the dense ones go by their arithmetic
             assert to_hex(found["light"]) == to_hex(style.look(kernel).colour)
-        assert html_looks.contrast(found["dark"], html_looks.DARK_GROUND) >= html_looks.LEAST_CONTRAST
+        assert html_data.contrast(found["dark"], html_data.DARK_GROUND) >= html_data.LEAST_CONTRAST
         assert all(-0.75 <= value <= 0.75 for point in found["shape"] for value in point)
-    hollow = html_looks.look(Selector("k", ("sputnik",), variants=DEFAULT))
+    hollow = html_data.look(Selector("k", ("sputnik",), variants=DEFAULT))
     assert hollow["hollow"]
     assert to_hex(hollow["light"]) == to_hex(style.look("sputnik").colour)
-    assert html_looks.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert not html_looks.look(written_here())["hollow"]
+    assert html_data.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert not html_data.look(written_here())["hollow"]
     dense = [Selector("k", (kernel,), math) for kernel in ("cublas", "cublaslt") for math in ("f32", "tf32", "f16")]
-    assert len({html_looks.look(one)["light"] for one in dense}) == len(dense)
+    assert len({html_data.look(one)["light"] for one in dense}) == len(dense)
 
 
 @pytest.mark.parametrize("kernel", ["sputnik", "ring", "cusparse", "cusparselt", "direct_conv"])
 def test_no_two_types_of_one_kernel_share_a_mark(kernel):
-    looks = [html_looks.look(Selector("k", (kernel,), math)) for math in ("f32", "tf32", "f16", "bf16", "i8")]
+    looks = [html_data.look(Selector("k", (kernel,), math)) for math in ("f32", "tf32", "f16", "bf16", "i8")]
     assert len({str(look["shape"]) for look in looks}) == len(looks)
-    integers = html_looks.look(Selector("k", ("cublas",), "i8"))
-    assert integers["shape"] != html_looks.look(Selector("k", ("cublas",), "f32"))["shape"]
+    integers = html_data.look(Selector("k", ("cublas",), "i8"))
+    assert integers["shape"] != html_data.look(Selector("k", ("cublas",), "f32"))["shape"]
 
 
 def test_a_thousand_problems_stay_below_two_megabytes(tmp_path):

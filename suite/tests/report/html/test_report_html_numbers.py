@@ -14,8 +14,8 @@ from nnzbench.records.selection import math_class
 from nnzbench.report import render
 from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
-from nnzbench.site.index import answer
 from nnzbench.site.index import data as html_data
+from nnzbench.site.index import headlines
 
 OURS = ("sparsert", "row_stream", "sputnik")
 
@@ -99,11 +99,11 @@ def test_the_first_screen_and_the_end_of_a_run_have_the_answers_of_the_pages(tmp
     view = View(load(tmp_path / H200 / "sparsert_table1"))
     page = page_of("sparsert_table1")
     assert isinstance(page, Page)
-    (small,) = answer.lines(tmp_path, H200)
+    (small,) = headlines.lines(tmp_path, H200)
     assert small.startswith("Small pruned layers: ")
     assert " is 1.50× as fast as " in small
     assert len(small) <= 160
-    assert list(answer.lines(tmp_path, OTHER)) == []
+    assert list(headlines.lines(tmp_path, OTHER)) == []
     first = next(render.answers(page, view))
     assert "**1.50×**" in first
     assert f"Small pruned layers on NVIDIA H200 ( page ): {first.replace('**', '')}" in visible(rendered(tmp_path))

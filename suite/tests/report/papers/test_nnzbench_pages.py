@@ -19,7 +19,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.report import render
-from nnzbench.report.text import checked
+from nnzbench.report.data.text import checks
 
 
 def cost(picoseconds: float, launch_us: float = 0.0) -> Callable[[Problem], float | None]:
@@ -73,7 +73,7 @@ def test_right_candidates_are_counted_by_kernel_operation_and_type(tmp_path: Pat
 def test_the_largest_error_is_of_right_candidates_and_problems_are_those_with_one() -> None:
     rows = [fake_records.record(problem=f"p{at}", relative_error=error) for at, error in enumerate((2e-7, 3e-6, 1e-7))]
     wrong = fake_records.failed(fake_records.record(problem="p9"), "wrong", "relative error 2")
-    (found,) = checked.counted([*rows, wrong]).to_dict("records")
+    (found,) = checks([*rows, wrong]).to_dict("records")
     assert (found["problems"], found["right"], found["failed"]) == (3, 3, 1)
     assert found["largest_error"] == 3e-6
 

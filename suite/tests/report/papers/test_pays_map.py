@@ -21,7 +21,7 @@ from nnzbench.records.record import Record
 from nnzbench.report.draw import maps, style
 from nnzbench.report.pages.page import Map
 from nnzbench.report.pages.view import View
-from nnzbench.site.readme import headline
+from nnzbench.site.index.headlines import headline
 
 FIGURE = Map("map", "Where sparsity pays")
 

@@ -16,7 +16,7 @@ from nnzbench.claims import rules
 from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.facts.data import Data
 from nnzbench.facts.results import load
-from nnzbench.facts.spread import spread
+from nnzbench.facts.table import spread
 from nnzbench.papers import sparsert
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem

@@ -20,7 +20,6 @@ from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
-from nnzbench.site.generations import peaks
 from nnzbench.site.generations import published as generations_published
 from nnzbench.site.generations.summary import Comparison, compare
 
@@ -178,12 +177,12 @@ def test_a_problem_without_a_baseline_enters_no_mean(two):
 
 
 def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
-    from nnzbench.site.generations.figures import gpu_colour
+    from nnzbench.site.generations.page import gpu_colour
 
     order = generations.gpu_order([H200, "unheard-of", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", "unnamed"])
     assert order == ["unnamed", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", H200, "unheard-of"]
-    looks = {gpu_colour(gpu) for gpu in peaks.listed()}
-    assert len(looks) == len(peaks.listed())
+    looks = {gpu_colour(gpu) for gpu in generations_published.listed()}
+    assert len(looks) == len(generations_published.listed())
 
 
 def test_the_yardstick_is_of_the_row_s_arithmetic(tmp_path):
@@ -193,8 +192,8 @@ def test_the_yardstick_is_of_the_row_s_arithmetic(tmp_path):
         made = [dataclasses.replace(row, dtype="f16", problem=f"{row.problem}_f16") for row in single]
         put(tmp_path, gpu, [dataclasses.replace(row, variant=row.variant.replace("f32", "f16")) for row in made])
     gains = pick(compared(tmp_path).facts, older=on(T4), fact="dense sheet")
-    sheets = peaks.data_sheet(T4), peaks.data_sheet(H200)
-    assert gains["ratio"].tolist() == pytest.approx([sheets[1].bandwidth_gbs / sheets[0].bandwidth_gbs])
+    sheets = generations_published.data_sheet(T4), generations_published.data_sheet(H200)
+    assert gains["ratio"].tolist() == pytest.approx([sheets[1].copy_gbs / sheets[0].copy_gbs])
 
 
 CUT = [

@@ -16,7 +16,7 @@ from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.data import published
-from nnzbench.site.generations import comparison, page, peaks, pruned_model, summary
+from nnzbench.site.generations import comparison, page, pruned_model, summary
 from nnzbench.site.generations import published as printed
 
 T4, H200 = "tesla-t4", "nvidia-h200"
@@ -144,12 +144,11 @@ def test_shares_are_of_the_baseline_and_of_the_best_sparse_kernel_alone(tmp_path
 
 
 def test_peaks_are_of_the_policy_and_the_arithmetic():
-    ceilings = peaks.measured({"peaks": PEAKS | {"tf32_tflops": 350.0, "floor_hot_us": 0.5, "floor_cold_us": 2.0}})
+    ceilings = printed.measured({"peaks": PEAKS | {"tf32_tflops": 350.0}})
     assert ceilings.bandwidth(1e6, "hot") == (8000.0, "L2")
     assert ceilings.bandwidth(1e6, "cold") == ceilings.bandwidth(1e9, "hot") == (4000.0, "device")
     assert [ceilings.tflops(name) for name in ("f32", "tf32", "f16", "bf16")] == [64.0, 350.0, 750.0, 750.0]
-    assert [ceilings.floor_us(name) for name in ("hot", "cold")] == [0.5, 2.0]
-    sheet = peaks.data_sheet(T4)
+    sheet = printed.data_sheet(T4)
     assert (sheet.l2_bytes, math.isnan(sheet.l2_gbs)) == (4 << 20, True)
 
 

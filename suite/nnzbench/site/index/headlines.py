@@ -1,19 +1,24 @@
-"""The headline in README.md: generated between two markers from the recorded runs, never typed."""
+"""What the records answer first: README.md's headline, and a sentence for each kind of layer."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from nnzbench import paths
-from nnzbench.facts.results import load
+from nnzbench.facts.results import each, load
 from nnzbench.facts.selector import CUBLAS, FP16, MATHS
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.files import has_records
+from nnzbench.report import render
+from nnzbench.report.data import context
+from nnzbench.report.data.text import GAP, markdown, number
+from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
-from nnzbench.report.text.tables import GAP, markdown, number
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 PREFERRED_GPU = "nvidia-h200"
@@ -107,3 +112,57 @@ def _folder(reports: Path) -> Path | None:
     )
     preferred = [path for path in found if path.name == PREFERRED_GPU]
     return next(iter(preferred or found), None)
+
+
+SETS = {
+    "llm_layers": "Layers of language models",
+    "sparsert_table1": "Small pruned layers",
+    "sputnik_rnn": "Large recurrent layers",
+    "sputnik_dlmc": "A collection of pruned networks",
+}
+"""Experiments whose first answer stands for a kind of layer; the first has the figure."""
+KINDS = {"pays_map": "Where sparsity pays", **SETS}
+"""Experiments whose first recorded answer is told."""
+
+
+class Answer(NamedTuple):
+    """One sentence in Markdown, and what it is of."""
+
+    layers: str
+    folder: str
+    """Of the page, below the reports."""
+    gpu: str
+    text: str
+
+
+def answers(folder: Path) -> Iterator[Answer]:
+    """Of `folder`, a GPU's, by its records. Raises `RecordError`."""
+    for name, layers in SETS.items():
+        page = page_of(name)
+        if has_records(folder / name) and isinstance(page, Page):
+            results = load(folder / name)
+            text = next(render.answers(page, View(results, page.attributes)), "not recorded.")
+            yield Answer(layers, f"{folder.name}/{name}", context.gpu_name(results.gpu, results.environment), text)
+
+
+def lines(reports: Path, gpu: str) -> Iterator[str]:
+    """What a run ends with, a line for each kind of layer of which enough is recorded below `reports/gpu`.
+
+    Raises `RecordError`.
+    """
+    for name, layers in KINDS.items():
+        page = page_of(name)
+        if has_records(reports / gpu / name) and isinstance(page, Page):
+            told = _first(page, View(load(reports / gpu / name), page.attributes))
+            if told:
+                yield f"{layers}: {told}"
+
+
+def _first(page: Page, view: View) -> str:
+    """The page's first answer that has records, over the strongest baseline."""
+    for one in page.answers:
+        facts = view.compare(Comparison((one.subject,), (one.baseline,), (one.group,)))
+        for row in each(facts[facts["policy"].isin(view.policies[:1])]):
+            of = f"{row.n} problem{'s' * (row.n != 1)}, {row.policy}{'' if row.tuned else ', not tuned'}"
+            return f"{row.subject} is {row.ratio:.2f}× as fast as {row.baseline} ({row.group}; {of})"
+    return ""

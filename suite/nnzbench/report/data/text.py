@@ -1,0 +1,90 @@
+"""Pages and tables as Markdown: numbers, tables, templates, and counts of what computed the right thing."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from nnzbench.facts.crossover import GAP as GAP
+from nnzbench.facts.results import each
+from nnzbench.records.record import is_fault
+
+
+def number(value: object, digits: int = 2) -> str:
+    """Fixed digits, or a dash for what is missing."""
+    return GAP if not isinstance(value, float | int) or math.isnan(value) else f"{value:.{digits}f}"
+
+
+LONG = 20
+"""Lines of a table above which it opens on a click."""
+
+
+def folded(text: str, title: str, least: int = LONG) -> str:
+    """A table or list of more lines than `least`, to open on a click on its title; a shorter one as it stands."""
+    if text.count("\n") < least:
+        return text
+    return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are aligned left, the others right."""
+    rule = [":--" if i < left else "--:" for i in range(len(header))]
+    lines = [header, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+@functools.cache
+def environment(autoescape: bool = False) -> jinja2.Environment:
+    """The package's templates, with `folded` as a filter; `autoescape` for HTML, not for Markdown."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("nnzbench.report"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=autoescape,
+    )
+    made.filters["folded"] = folded
+    return made
+
+
+CHECKED = {
+    "kernel": "kernel", "op": "op", "inputs": "inputs", "problems": "problems", "right": "candidates right",
+    "failed": "wrong or failed", "unsupported": "unsupported", "largest_error": "largest error",
+}  # fmt: skip
+"""Columns of `checks`, and what they are called on a page."""
+
+
+def checks(rows: Iterable[Any]) -> pd.DataFrame:
+    """What computed the right thing, whatever the times are: `CHECKED` per kernel, op and input type of `rows`.
+
+    Rows are records, or a frame's. `problems` are those with a right candidate; the largest error is relative, NaN
+    where nothing was right.
+    """
+    groups: dict[tuple[str, str, str], list[Any]] = {}
+    for row in rows:
+        groups.setdefault((row.kernel, row.op, row.dtype), []).append(row)
+    lines = []
+    for key, mine in sorted(groups.items()):
+        right = [row for row in mine if row.status == "ok"]
+        problems = len({(row.experiment, row.problem) for row in right})
+        failed = sum(is_fault(row.status, row.kernel) for row in mine)
+        refused = sum(row.status == "unsupported" for row in mine)
+        errors = pd.Series([row.relative_error for row in right], dtype=float)
+        lines.append((*key, problems, len(right), failed, refused, errors.max()))
+    return pd.DataFrame(lines, columns=list(CHECKED))
+
+
+def checks_table(found: pd.DataFrame) -> str:
+    """Markdown of `checks`."""
+    lines = []
+    for row in each(found):
+        counts = [str(count) for count in (row.problems, row.right, row.failed, row.unsupported)]
+        error = f"{row.largest_error:.2g}" if row.largest_error == row.largest_error else GAP
+        lines.append([row.kernel, row.op, row.inputs, *counts, error])
+    return markdown([*CHECKED.values()], lines, left=3)
