@@ -37,8 +37,7 @@ def read_ptx(key: str) -> bytes | None:
 
 def write_ptx(folder: Path, key: str, ptx: bytes) -> None:
     """Keeps the PTX under its key."""
-    with paths.replacing(folder / f"{key}.ptx") as partial:
-        partial.write_bytes(ptx)
+    _put(folder / f"{key}.ptx", ptx)
 
 
 def ptx_compiler() -> str | None:

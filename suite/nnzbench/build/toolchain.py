@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import re
 import struct
@@ -77,29 +78,23 @@ Output = tuple[bytes | None, str]
 
 
 @functools.cache
+def _bindings(name: str, version: str) -> Any:
+    """`cuda.bindings.<name>`, whose function `version` loads the library. Raises `Unsupported` where it is missing."""
+    try:
+        module = importlib.import_module(f"cuda.bindings.{name.lower()}")
+        getattr(module, version)()
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise Unsupported(f"{name} is missing ({reason}): {_INSTALL}") from None
+    return module
+
+
 def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()  # loads the library
-    except (ImportError, RuntimeError) as error:
-        raise Unsupported(f"NVRTC is missing ({_first_line(error)}): {_INSTALL}") from None
-    return nvrtc
+    return _bindings("NVRTC", "nvrtcVersion")
 
 
-@functools.cache
 def _nvjitlink() -> Any:
-    try:
-        from cuda.bindings import nvjitlink
-
-        nvjitlink.version()
-    except (ImportError, RuntimeError) as error:
-        raise Unsupported(f"nvJitLink is missing ({_first_line(error)}): {_INSTALL}") from None
-    return nvjitlink
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")
+    return _bindings("nvJitLink", "version")
 
 
 def nvrtc_version() -> tuple[int, int]:

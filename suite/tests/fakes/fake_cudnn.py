@@ -44,29 +44,18 @@ class GraphNotSupportedError(Exception):
     pass
 
 
-class Tensor:
-    def __init__(self, dim, stride, data_type, uid):
-        self.dim, self.stride, self.data_type, self.uid = dim, stride, data_type, uid
+class Tensor(SimpleNamespace):
+    """`set_dim(value)` and its like keep the value under that name."""
 
-    def set_output(self, value):
-        assert value
-        return self
+    def __getattr__(self, name):
+        if not name.startswith("set_"):
+            raise AttributeError(name)
 
-    def set_data_type(self, value):
-        self.data_type = value
-        return self
+        def keep(value):
+            setattr(self, name.removeprefix("set_"), value)
+            return self
 
-    def set_dim(self, value):
-        self.dim = value
-        return self
-
-    def set_stride(self, value):
-        self.stride = value
-        return self
-
-    def set_uid(self, value):
-        self.uid = value
-        return self
+        return keep
 
 
 @dataclass
@@ -104,19 +93,19 @@ class Graph:
         self.library, self.plans, self.steps = library, [], []
 
     def tensor(self, name, dim, stride, data_type, uid):
-        return Tensor(dim, stride, data_type, uid)
+        return Tensor(dim=dim, stride=stride, data_type=data_type, uid=uid)
 
     def conv_fprop(self, image, weight, padding, stride, dilation, compute_data_type, name):
         assert dilation == [1, 1]
         self.x, self.w, self.padding, self.stride = image, weight, padding, stride
-        self.y = Tensor(None, None, None, None)
+        self.y = Tensor()
         return self.y
 
     def sdpa(self, q, k, v, attn_scale, generate_stats, name, use_causal_mask=False, bias=None):
         assert generate_stats is False
         assert use_causal_mask != (bias is not None)
         self.q, self.k, self.v, self.scale, self.bias = q, k, v, attn_scale, bias
-        self.causal, self.y = use_causal_mask, Tensor(None, None, None, None)
+        self.causal, self.y = use_causal_mask, Tensor()
         return self.y, None
 
     def validate(self):

@@ -132,45 +132,21 @@ def _tile_sizes(cudnn: Any, graph: Any, engine: int) -> list[dict[Any, int]]:
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """Image and filters of a problem in one layout."""
-
-    problem: Problem
-    operands: Operands
-    nhwc: bool
-
-    @property
-    def conv(self) -> ConvShape:
-        """The convolution."""
-        assert self.problem.conv is not None
-        return self.problem.conv
-
-    def take(self, preparing: Preparing) -> tuple[DeviceArray, ...]:
-        """Image and filters in device memory, shared by the plans of the layout. Raises `LaunchError`."""
-        return preparing.arrays(("tensors", self.nhwc), self._make)
-
-    def _make(self) -> tuple[Array, Array]:
-        conv, dtype = self.conv, self.problem.dtype
-        filters = dense_weights(self.operands.sparse, dtype)
-        return (
-            self._laid_out(to_storage(self.operands.dense["x"], dtype)),
-            self._laid_out(filters.reshape(conv.filters, conv.channels, conv.r, conv.s)),
-        )
-
-    def _laid_out(self, array: Array) -> Array:
-        n, c, h, w = array.shape
-        return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
-
-
-@dataclass(frozen=True)
 class Search:
     """The plans of one math mode and layout, and what they run on."""
 
     handle: Handle
     graph: Any
     inputs: Inputs
-    tensors: Tensors
+    problem: Problem
+    operands: Operands
     case: ConvCase
+
+    @property
+    def conv(self) -> ConvShape:
+        """The convolution."""
+        assert self.problem.conv is not None
+        return self.problem.conv
 
     def candidates(self, winograd: Callable[[int], bool], untuned: bool) -> Iterator[Candidate]:
         """The heuristics' first usable plan and the fastest ones, or if `untuned` the first alone.
@@ -199,8 +175,12 @@ class Search:
         """Every plan that builds, fits and runs, in their order, and its microseconds."""
         device = self.inputs.device
         fastest = float("inf")
-        (x, w), output = with_memory(device, self._placed)
-        arrays = {X: x, W: w, Y: output.array}
+
+        def placed() -> tuple[dict[int, DeviceArray], Output]:
+            with device.alone():
+                return self._placed(Preparing(self.inputs))
+
+        arrays, output = with_memory(device, placed)
         try:
             for index in buildable(self.handle.cudnn, self.graph):
                 size = self.graph.get_workspace_size_plan_at_index(index)
@@ -217,9 +197,21 @@ class Search:
         finally:
             output.close()
 
-    def _placed(self) -> tuple[tuple[DeviceArray, ...], Output]:
-        with self.inputs.device.alone():
-            return self.tensors.take(Preparing(self.inputs)), self._output()
+    def _placed(self, preparing: Preparing) -> tuple[dict[int, DeviceArray], Output]:
+        """Image and filters in device memory, shared by the plans of the layout, and room for the result."""
+        x, w = preparing.arrays(("tensors", self.case.nhwc), self._tensors)
+        output = Output(self.inputs.device, self.conv.output, self.problem.dtype, 1 if self.case.nhwc else -1)
+        return {X: x, W: w, Y: output.array}, output
+
+    def _tensors(self) -> tuple[Array, Array]:
+        c, dtype = self.conv, self.problem.dtype
+        image = to_storage(self.operands.dense["x"], dtype)
+        filters = dense_weights(self.operands.sparse, dtype).reshape(c.filters, c.channels, c.r, c.s)
+        return self._laid_out(image), self._laid_out(filters)
+
+    def _laid_out(self, array: Array) -> Array:
+        n, c, h, w = array.shape
+        return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.case.nhwc else array
 
     def _try(self, index: int, arrays: Mapping[int, DeviceArray], size: int, fastest: float) -> list[float]:
         """Microseconds of a plan whose workspace has so many bytes: of one run where that is clearly behind."""
@@ -237,16 +229,10 @@ class Search:
                 device.release()
         return times
 
-    def _output(self) -> Output:
-        conv = self.tensors.conv
-        return Output(self.inputs.device, conv.output, self.tensors.problem.dtype, 1 if self.case.nhwc else -1)
-
     def prepare(self, index: int) -> Prepared:
         """One plan, built by the search, with a workspace of its own. Raises `LaunchError` where it fails."""
         preparing = Preparing(self.inputs)
-        x, w = self.tensors.take(preparing)
-        output = self._output()
-        arrays = {X: x, W: w, Y: output.array}
+        arrays, output = self._placed(preparing)
         return prepare_plan(self.handle, self.graph, index, arrays, output, self.case.variant, preparing)
 
 
@@ -274,14 +260,13 @@ class Cudnn:
             raise Unsupported("cudnn is run on convolutions without groups alone")
         inputs = Inputs(gpu)
         for nhwc in (False, True):
-            tensors = Tensors(problem, operands, nhwc)
             winograd = _winograd(handle, problem.conv, problem.dtype, nhwc)
             for math in MODES[problem.dtype]:
                 case = ConvCase(math, nhwc)
                 try:
                     require_math(gpu, math)
                     graph = build_graph(handle, problem.conv, problem.dtype, nhwc)
-                    yield from Search(handle, graph, inputs, tensors, case).candidates(winograd, untuned)
+                    yield from Search(handle, graph, inputs, problem, operands, case).candidates(winograd, untuned)
                 except Unsupported as error:
                     yield refusal(case.variant, math, str(error))
 

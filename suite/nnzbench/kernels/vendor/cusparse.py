@@ -12,7 +12,7 @@ from functools import partial
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
-from nnzbench.kernels.vendor.cusparse_support import Blocks, Descriptors, described, open_handle, prepare_call, stored
+from nnzbench.kernels.vendor.cusparse_support import Blocks, Descriptors, open_handle, prepare_call, stored
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     Inputs,
@@ -94,7 +94,7 @@ def block_cases(matrix: CSR) -> list[Case]:
 
 def prepare_spmm(inputs: Inputs, case: Case, matrix: CSR, b: Array, dtype: str) -> Prepared:
     """C (m, n) = A (m, k, sparse) B (k, n). Raises `Unsupported` without cuSPARSE or where it refuses."""
-    device, n = inputs.device, b.shape[1]
+    device, n, shape = inputs.device, b.shape[1], (matrix.m, matrix.k, matrix.nnz)
     require_math(device, case.math(dtype))
     preparing = Preparing(inputs)
     handle = open_handle(device)
@@ -105,7 +105,7 @@ def prepare_spmm(inputs: Inputs, case: Case, matrix: CSR, b: Array, dtype: str) 
 
     def describe(descriptors: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
         none = int(lib.Operation.NON_TRANSPOSE)
-        a = described(descriptors, matrix, case.algorithm, parts, case.blocks)
+        a = descriptors.sparse(case.algorithm, shape, parts, case.blocks)
         b_ = descriptors.dense(matrix.k, n, dense.pointer, turned)
         c = descriptors.dense(matrix.m, n, output.array.pointer, turned)
         algorithm = int(getattr(lib.SpMMAlg, case.algorithm))
@@ -127,7 +127,7 @@ def prepare_spmv(inputs: Inputs, case: Case, matrix: CSR, b: Array, dtype: str) 
     output = Output(device, (matrix.m, 1), dtype)
 
     def describe(descriptors: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
-        a = described(descriptors, matrix, case.algorithm, parts)
+        a = descriptors.sparse(case.algorithm, (matrix.m, matrix.k, matrix.nnz), parts)
         x_ = descriptors.vector(matrix.k, x.pointer)
         y = descriptors.vector(matrix.m, output.array.pointer)
         none, algorithm = int(lib.Operation.NON_TRANSPOSE), int(getattr(lib.SpMVAlg, case.algorithm))
@@ -166,8 +166,7 @@ def prepare_sddmm(inputs: Inputs, case: Case, pattern: CSR, a: Array, b: Array, 
             operation, b_ = transpose, descriptors.dense(n, k, right.pointer)
         else:
             operation, b_ = none, descriptors.dense(k, n, right.pointer, case.layout == "col")
-        offsets, indices = (part.pointer for part in pattern)
-        c = descriptors.csr((m, n, nnz), (offsets, indices, output.array.pointer))
+        c = descriptors.sparse("CSR", (m, n, nnz), (*pattern, output.array))
         compute, algorithm = CUDA_TYPE["f32"], int(lib.SDDMMAlg.DEFAULT)
         return (handle.value, none, operation, handle.alpha, a_, b_, handle.beta, c, compute, algorithm)
 

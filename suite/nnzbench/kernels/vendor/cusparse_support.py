@@ -78,32 +78,28 @@ class Descriptors(ExitStack):
         self.callback(destroy, descriptor)
         return descriptor
 
-    def _sparse(self, descriptor: int) -> int:
-        return self._kept(descriptor, self._lib.destroy_sp_mat)
-
-    def csr(self, shape: tuple[int, int, int], pointers: Sequence[int]) -> int:
-        """Rows, columns and nonzeros at (offsets, indices, values)."""
-        types = (self._index, self._index, self._base, self._kind)
-        return self._sparse(self._lib.create_csr(*shape, *pointers, *types))
-
-    def coo(self, shape: tuple[int, int, int], pointers: Sequence[int]) -> int:
-        """Rows, columns and nonzeros at (row indices, column indices, values), sorted by row."""
-        return self._sparse(self._lib.create_coo(*shape, *pointers, self._index, self._base, self._kind))
-
-    def sliced_ell(self, shape: tuple[int, int, int], size: int, slice_rows: int, pointers: Sequence[int]) -> int:
-        """Slices of `slice_rows` rows, `size` padded values in all, at (slice offsets, columns, values)."""
-        types = (self._index, self._index, self._base, self._kind)
-        return self._sparse(self._lib.create_sliced_ell(*shape, size, slice_rows, *pointers, *types))
-
-    def bsr(self, shape: tuple[int, int, int], block: int, pointers: Sequence[int]) -> int:
-        """Block rows, block columns and blocks, each row-major, at (offsets, indices, values)."""
-        types = (self._index, self._index, self._base, self._kind, int(self._lib.Order.ROW))
-        return self._sparse(self._lib.create_bsr(*shape, block, block, *pointers, *types))
-
-    def blocked_ell(self, shape: tuple[int, int], block: int, width: int, pointers: Sequence[int]) -> int:
-        """Rows and columns with `width` stored columns per row, at (block columns, values row-major)."""
-        types = (self._index, self._base, self._kind)
-        return self._sparse(self._lib.create_blocked_ell(*shape, block, width, *pointers, *types))
+    def sparse(
+        self,
+        algorithm: str,
+        shape: tuple[int, int, int],
+        parts: Sequence[DeviceArray],
+        blocks: Blocks | None = None,
+    ) -> int:
+        """Rows, columns and nonzeros in the format of an algorithm (its name in cuSPARSE), as `stored` gives them."""
+        lib, index, end = self._lib, self._index, (self._base, self._kind)
+        pointers = [part.pointer for part in parts]
+        if algorithm.startswith("SELL"):
+            made = lib.create_sliced_ell(*shape, parts[2].shape[0], SLICE, *pointers, index, index, *end)
+        elif algorithm.startswith("COO"):
+            made = lib.create_coo(*shape, *pointers, index, *end)
+        elif blocks is None:
+            made = lib.create_csr(*shape, *pointers, index, index, *end)
+        elif algorithm == "BSR_ALG1":
+            grid = (blocks.rows, blocks.columns, blocks.ids.size, blocks.size, blocks.size)
+            made = lib.create_bsr(*grid, *pointers, index, index, *end, int(lib.Order.ROW))
+        else:
+            made = lib.create_blocked_ell(*shape[:2], blocks.size, parts[1].shape[1], *pointers, index, *end)
+        return self._kept(made, lib.destroy_sp_mat)
 
     def dense(self, rows: int, columns: int, pointer: int, column_major: bool = False) -> int:
         """A dense matrix without padding."""
@@ -223,21 +219,6 @@ def stored(
     else:
         first = preparing.array(("offsets",), lambda: matrix.offsets)
     return first, *preparing.arrays(("nonzeros",), lambda: (matrix.indices, to_storage(matrix.values, dtype)))
-
-
-def described(
-    descriptors: Descriptors, matrix: CSR, algorithm: str, parts: Sequence[DeviceArray], blocks: Blocks | None = None
-) -> int:
-    """The descriptor of what `stored` gave."""
-    pointers = [part.pointer for part in parts]
-    shape = (matrix.m, matrix.k, matrix.nnz)
-    if algorithm.startswith("SELL"):
-        return descriptors.sliced_ell(shape, parts[2].shape[0], SLICE, pointers)
-    if blocks is None:
-        return (descriptors.coo if algorithm.startswith("COO") else descriptors.csr)(shape, pointers)
-    if algorithm == "BSR_ALG1":
-        return descriptors.bsr((blocks.rows, blocks.columns, blocks.ids.size), blocks.size, pointers)
-    return descriptors.blocked_ell((matrix.m, matrix.k), blocks.size, parts[1].shape[1], pointers)
 
 
 def prepare_call(
