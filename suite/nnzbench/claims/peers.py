@@ -70,80 +70,41 @@ _SPUTNIK = (
     Pair("heuristic", "the library's own choice", "sputnik", "heuristic", "the paper's rule for the tile"),
     Pair("oracle", "its fastest tile", "sputnik", "", "the fastest tile"),
 )
-_SPARSERT = (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper's tilings, searched"),)
-_DIRECT = (
-    Pair("kernel only", "its kernel alone", "direct_conv", r"paper_sbs[248]$", "the paper's algorithm, best sub-batch"),
-)
-
 _ONE_LAYOUT = (
     "The original's session has cuBLAS at its default, with B laid out as the sparse code wants it; this suite's is "
     "the fastest of all layouts."
 )
-
 MATCHES = (
     Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK),
     Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK),
     Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK),
-    Match(
-        "SparseRT's products",
-        "sparsert",
-        "table1",
-        ("sparsert_table1", "sparsert_ablation"),
-        _SPARSERT,
-        any_pattern=True,
-        caveat="The original ran on uniform patterns and this suite on real ones, which at the levels called 90 and "
-        "95 % have 90 to 91 and 95 to 96 % zeros; the original tried 1 to 12 tilings per problem, this suite the "
-        "paper's grid.",
+    Match("SparseRT's products", "sparsert", "table1", ("sparsert_table1", "sparsert_ablation"),
+          (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper's tilings, searched"),),
+          any_pattern=True,
+          caveat="The original ran on uniform patterns and this suite on real ones, which at the levels called 90 and "
+          "95 % have 90 to 91 and 95 to 96 % zeros; the original tried 1 to 12 tilings per problem, this suite the "
+          "paper's grid."),
+    Match("SparseRT's 3x3 convolutions", "sparsert", "table3", ("sparsert_table3",),
+          (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
+          dense="cudnn", any_pattern=True,
+          caveat="The original's positions in the last layer are uniform. Its session has cuDNN in torch's benchmark "
+          "mode, this suite every engine of cuDNN."),
+    Match("Escoin's direct convolution", "escoin", "table6", ("direct_conv_table6",),
+          (Pair("kernel only", "its kernel alone", "direct_conv", r"paper_sbs[248]$",
+                "the paper's algorithm, best sub-batch"),), dense="cudnn", authors=False,
+          caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
+          "session has cuDNN through torch, this suite every engine of cuDNN."),
+    *(
+        Match(heading, code, f"llm_{code}", ("llm_layers",),
+              (Pair("", "its fastest split of K", code, "", "the fastest split of K"),), caveat=_ONE_LAYOUT)
+        for heading, code in (("Flash-LLM's products", "flash_llm"), ("SpInfer's products", "spinfer"))
     ),
-    Match(
-        "SparseRT's 3x3 convolutions",
-        "sparsert",
-        "table3",
-        ("sparsert_table3",),
-        (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
-        dense="cudnn",
-        any_pattern=True,
-        caveat="The original's positions in the last layer are uniform. Its session has cuDNN in torch's benchmark "
-        "mode, this suite every engine of cuDNN.",
-    ),
-    Match(
-        "Escoin's direct convolution",
-        "escoin",
-        "table6",
-        ("direct_conv_table6",),
-        _DIRECT,
-        dense="cudnn",
-        authors=False,
-        caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
-        "session has cuDNN through torch, this suite every engine of cuDNN.",
-    ),
-    Match(
-        "Flash-LLM's products",
-        "flash_llm",
-        "llm_flash_llm",
-        ("llm_layers",),
-        (Pair("", "its fastest split of K", "flash_llm", "", "the fastest split of K"),),
-        caveat=_ONE_LAYOUT,
-    ),
-    Match(
-        "SpInfer's products",
-        "spinfer",
-        "llm_spinfer",
-        ("llm_layers",),
-        (Pair("", "its fastest split of K", "spinfer", "", "the fastest split of K"),),
-        caveat=_ONE_LAYOUT,
-    ),
-    Match(
-        "nmSPARSE's balanced products",
-        "nmsparse",
-        "balanced",
-        ("balanced_figure4",),
-        (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
-        authors=False,
-        caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
-        "original.",
-    ),
-)
+    Match("nmSPARSE's balanced products", "nmsparse", "balanced", ("balanced_figure4",),
+          (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
+          authors=False,
+          caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
+          "original."),
+)  # fmt: skip
 
 
 def read() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

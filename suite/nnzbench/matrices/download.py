@@ -180,7 +180,8 @@ def _unpack(
                 content = stream.read(member.size) if stream else b""
                 if not _matches(entry, content):
                     raise FetchError(f"{archive.name}: member '{member.name}' has another checksum than the index.")
-                _write(dest / entry.path, content)
+                with paths.replacing(dest / entry.path) as partial:
+                    partial.write_bytes(content)
                 del left[path]
                 progress.update(task, advance=_size_limit(entry))
     except (tarfile.TarError, zlib.error, EOFError) as error:
@@ -202,11 +203,6 @@ def _members(tar: tarfile.TarFile, matrices_bytes: int) -> Iterator[tuple[str, t
         if allowance < 0:
             raise FetchError(f"archive unpacks to far more than the collection holds, at member '{member.name}'.")
         yield "/".join(parts[1:] if parts and parts[0] == "dlmc" else parts), member
-
-
-def _write(path: Path, content: bytes) -> None:
-    with paths.replacing(path) as partial:
-        partial.write_bytes(content)
 
 
 class _Failure(click.ClickException):

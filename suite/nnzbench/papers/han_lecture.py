@@ -30,18 +30,12 @@ from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed,
 from nnzbench.report.pages.view import View
 
 GRANULARITY = Experiment(
-    "granularity",
-    "What each granularity of pruning costs at equal sparsity",
-    "MIT 6.S965, pruning (lecture)",
+    "granularity", "What each granularity of pruning costs at equal sparsity", "MIT 6.S965, pruning (lecture)",
     "no published times: the lecture orders granularities from irregular to regular",
-    {
-        **dict.fromkeys(("direct_conv", "sparsert_conv", "cudnn"), AND_F16),
-        **dict.fromkeys(("ring", "row_stream", "sputnik", "balanced", "cusparse", "cublas", "cublaslt"), AND_F16),
-        "cusparselt": AND_F16,
-        "tensor_spmm": ("f16",),
-    },
+    {**dict.fromkeys(("direct_conv", "sparsert_conv", "cudnn", "ring", "row_stream", "sputnik", "balanced", "cusparse",
+                      "cublas", "cublaslt", "cusparselt"), AND_F16), "tensor_spmm": ("f16",)},
     only={"direct_conv": "[!c]*_[78]*", "sparsert_conv": "[!c]*_87.5"},
-)
+)  # fmt: skip
 OF_PRODUCT = ("balanced", "cusparse", "cusparselt", "ring", "row_stream", "sputnik", "tensor_spmm")
 OF_CONVOLUTION = ("direct_conv", "sparsert_conv")
 PRODUCTS, CONVOLUTIONS = (

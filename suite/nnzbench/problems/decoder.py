@@ -9,7 +9,7 @@ the product with the vocabulary, which stays dense.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -108,11 +108,7 @@ class Case:
 
 def matrices(net: Decoder, weights: CSR) -> dict[str, CSR]:
     """The products' matrices out of a block's."""
-    return dict(_matrices(net, weights))
-
-
-def _matrices(net: Decoder, weights: CSR) -> Iterator[tuple[str, CSR]]:
-    row = 0
+    found, row = {}, 0
     for name, (m, k) in net.products.items():
         rows = m * k // net.hidden
         first, last = int(weights.offsets[row]), int(weights.offsets[row + rows])
@@ -122,8 +118,9 @@ def _matrices(net: Decoder, weights: CSR) -> Iterator[tuple[str, CSR]]:
             flat = np.repeat(np.arange(rows, dtype=np.int64) * net.hidden, np.diff(offsets)) + indices
             offsets = np.searchsorted(flat, np.arange(m + 1, dtype=np.int64) * k)
             indices = (flat % k).astype(np.int32)
-        yield name, CSR(m, k, offsets.astype(np.int32), indices, values)
+        found[name] = CSR(m, k, offsets.astype(np.int32), indices, values)
         row += rows
+    return found
 
 
 def scales(weights: Mapping[str, CSR]) -> dict[str, float]:

@@ -11,25 +11,20 @@ from nnzbench.report.pages.page import Made, Page
 from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
-    "awkward_sizes",
-    "Sizes that no tile divides, for every kernel of this suite",
-    "nnzbench's own",
+    "awkward_sizes", "Sizes that no tile divides, for every kernel of this suite", "nnzbench's own",
     "no published numbers",
     {
-        **dict.fromkeys(("sputnik", "sputnik_transposed", "sputnik_ablation"), AND_F16),
-        **dict.fromkeys(("sputnik_sddmm", "sputnik_sddmm_ablation", "sparse_softmax", "sparse_attention"), AND_F16),
-        **dict.fromkeys(
-            ("row_stream", "ring", "balanced", "eie", "eie_columns", "sparsert", "sparsert_pattern"), AND_F16
-        ),
-        **dict.fromkeys(("direct_conv", "sparsert_conv", "pattern_conv"), AND_F16),
+        **dict.fromkeys(("sputnik", "sputnik_transposed", "sputnik_ablation", "sputnik_sddmm", "sputnik_sddmm_ablation",
+                         "sparse_softmax", "sparse_attention", "row_stream", "ring", "balanced", "eie", "eie_columns",
+                         "sparsert", "sparsert_pattern", "direct_conv", "sparsert_conv", "pattern_conv"), AND_F16),
         **dict.fromkeys(("tensor_spmm", "delta_spmv"), ("f16", "bf16", "f8")),
         **dict.fromkeys(("flash_llm", "spinfer"), ("f16",)),
-        **dtypes_of("tensor_spmm_tf32", "merge_spmm", "aspt", "ring_sddmm", "aspt_sddmm"),
-        **dtypes_of("sparsert_paper", "sparsert_unbalanced", "sparsert_fixed", "sparsert_rolled"),
-        **dtypes_of("sparsert_conv_paper", "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
+        **dtypes_of("tensor_spmm_tf32", "merge_spmm", "aspt", "ring_sddmm", "aspt_sddmm", "sparsert_paper",
+                    "sparsert_unbalanced", "sparsert_fixed", "sparsert_rolled", "sparsert_conv_paper",
+                    "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
     },
     policies=("hot",),
-)
+)  # fmt: skip
 """For checking, not for speed: what tables of papers do not have, and users do."""
 
 

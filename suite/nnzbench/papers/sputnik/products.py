@@ -273,15 +273,10 @@ def sputnik_figure1() -> Page:
 
 
 RNN = Experiment(
-    "sputnik_rnn",
-    "RNN, GRU and LSTM layers",
-    PAPER,
-    "Figure 10",
-    {
-        **dtypes_of(*SPMM, "untuned", "sputnik_sddmm", "ring_sddmm", "cusparse", *OTHER_PAPERS, tensor_spmm=("f16",)),
-        **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas", "cublaslt"), AND_F16),
-    },
-)
+    "sputnik_rnn", "RNN, GRU and LSTM layers", PAPER, "Figure 10",
+    {**dtypes_of(*SPMM, "untuned", "sputnik_sddmm", "ring_sddmm", "cusparse", *OTHER_PAPERS, tensor_spmm=("f16",)),
+     **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas", "cublaslt"), AND_F16)},
+)  # fmt: skip
 LEVELS = (70, 80, 90)
 OF_SPMM, OF_SDDMM = (Group(op=op, where="model != 'extra'", words="of figure 10") for op in ("spmm", "sddmm"))
 SPMM_LEVELS, SDDMM_LEVELS = (
