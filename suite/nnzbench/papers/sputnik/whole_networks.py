@@ -5,9 +5,7 @@ For how much of a network's time a kernel runs is in busy.csv, which `runners/gp
 
 from __future__ import annotations
 
-import csv
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +27,25 @@ from nnzbench.report.pages.view import View
 
 FILE = "busy.csv"
 COLUMNS = ("problem", "kernel", "variant", "launches", "whole_us", "busy_us")
-Key = tuple[str, str, str]
-"""Problem, kernel and variant."""
 
 
-@dataclass(frozen=True)
-class Busy:
-    """One network captured in one graph."""
+def read(folder: Path) -> dict[tuple[str, str, str], Any]:
+    """Rows by problem, kernel and variant, none where there is no file; of two rows the later counts.
 
-    launches: int
-    whole_us: float
-    """Of a replay."""
-    busy_us: float
-    """Sum of its kernels' own times within a replay."""
-
-
-def read(folder: Path) -> dict[Key, Busy]:
-    """By candidate, none where there is no file; of two rows the later counts.
-
-    Raises `RecordError` for another table.
+    A network captured in one graph: its launches, µs of a replay (`whole_us`), and the sum of its kernels' own times
+    within one (`busy_us`). Raises `RecordError` for another table.
     """
     path = folder / FILE
     if not path.is_file():
         return {}
-    found: dict[Key, Busy] = {}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                one = Busy(int(float(row["launches"])), float(row["whole_us"]), float(row["busy_us"]))
-                if one.launches < 1 or not 0 < one.busy_us < float("inf") or not 0 < one.whole_us < float("inf"):
-                    raise ValueError("a network without launches or time")
-                found[row["problem"], row["kernel"], row["variant"]] = one
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        table = pd.read_csv(path)[list(COLUMNS)]
+        numbers = table[list(COLUMNS[3:])].astype(float)
+        if not (numbers.gt(0) & numbers.lt(math.inf)).all(axis=None):
+            raise ValueError("a network without launches or time")
+    except (KeyError, ValueError) as error:
         raise RecordError(f"{path}: not a table of busy times ({error})") from None
-    return found
+    return {(row.problem, row.kernel, row.variant): row for row in each(table)}
 
 
 EXPERIMENT = Experiment(
