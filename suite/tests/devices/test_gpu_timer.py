@@ -7,10 +7,13 @@ from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
 
 
-def run_of(device):
+def run_of(device, host_ms=0.0):
+    """A kernel of 7 us that the host takes so long to launch."""
+
     def run():
+        device.backend.host_ms += host_ms
         device.backend._step("launch", "k")
-        device.backend.now_ms += 0.007
+        device.backend.work(0.007)
 
     return run
 
@@ -37,43 +40,34 @@ def test_cold_samples_flush_before_each_run_and_outside_the_interval():
     assert names(device, start) == ["allocate", *sample, *sample, "synchronise", "elapsed", "elapsed"]
 
 
-def slow_host(device, ms):
-    def run():
-        device.backend.host_ms += ms
-        device.backend._step("launch", "k")
-        device.backend.work(0.007)
-
-    return run
-
-
 def test_a_cold_sample_that_waited_for_the_host_is_taken_again_behind_more_delays():
     device = open_fake()
     timer = device.timer
     start = len(device.backend.log)
-    assert timer.cold_us(slow_host(device, 0.2), 3) == pytest.approx([7.0] * 3)  # the host's 200 are in none
+    assert timer.cold_us(run_of(device, 0.2), 3) == pytest.approx([7.0] * 3)  # the host's 200 are in none
     taken = [step for step in names(device, start) if step == "k"]
     assert len(taken) > 3, "samples were taken again"
     for _ in range(8):  # each call begins with half the delays of the last
-        timer.cold_us(slow_host(device, 0.001), 1)
+        timer.cold_us(run_of(device, 0.001), 1)
     start = len(device.backend.log)
-    assert timer.cold_us(slow_host(device, 0.001), 2) == pytest.approx([7.0] * 2)
+    assert timer.cold_us(run_of(device, 0.001), 2) == pytest.approx([7.0] * 2)
     assert "delay" not in names(device, start)
 
 
 def test_an_interval_of_calls_that_the_host_is_slow_at_is_taken_again():
     device = open_fake()
     timer = device.timer
-    assert timer.elapsed_us(slow_host(device, 0.2)) == pytest.approx(7.0)
+    assert timer.elapsed_us(run_of(device, 0.2)) == pytest.approx(7.0)
     for _ in range(8):
-        timer.elapsed_us(slow_host(device, 0.001))
+        timer.elapsed_us(run_of(device, 0.001))
     start = len(device.backend.log)
-    assert timer.elapsed_us(slow_host(device, 0.001)) == pytest.approx(7.0)
+    assert timer.elapsed_us(run_of(device, 0.001)) == pytest.approx(7.0)
     assert names(device, start) == ["delay", "record", "k", "record", "elapsed"]
 
 
 def test_a_host_that_is_too_slow_for_any_delay_does_not_hang_the_timer():
     device = open_fake()
-    assert device.timer.cold_us(slow_host(device, 50.0), 2) == pytest.approx([50_007.0] * 2, rel=0.1)
+    assert device.timer.cold_us(run_of(device, 50.0), 2) == pytest.approx([50_007.0] * 2, rel=0.1)
 
 
 def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from fakes import FakeDevice, FakeKernel, Silent
-from small_sweeps import PEAKS, Small
+from fakes import FakeDevice, FakeKernel
+from small_sweeps import PEAKS, Notes, Small
 
 from nnzbench.cluster import scheduler, worker
 from nnzbench.measure.costs import Costs
@@ -75,16 +75,6 @@ class Client:
 
     def restart_workers(self, addresses, raise_for_error):
         self.restarted += addresses
-
-
-class Notes(Silent):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
-
-    tell = note
 
 
 class Ticking:

@@ -1,21 +1,36 @@
 """A library's candidates on a pretended GPU, and what each of them must do."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
+from on_cpu import spmm_operands, spmm_problem
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Candidate, Prepared
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference
 
 
 def every(kernel: str, problem: Problem, operands: Operands, device: GpuDevice) -> dict[str, Candidate]:
     """The candidates by variant."""
     return {one.variant: one for one in candidates(kernels()[kernel], problem, operands, device)}
+
+
+def every_of(kernel: str) -> Callable[[Problem, Operands, GpuDevice], dict[str, Candidate]]:
+    """`every` of one kernel."""
+    return partial(every, kernel)
+
+
+def product(matrix: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:
+    """The problem and operands of `matrix` times a random B of `n` columns."""
+    data = spmm_operands(matrix, n).cast(dtype)
+    return replace(spmm_problem(data), dtype=dtype), data
 
 
 def check_all(found: Iterable[Candidate], problem: Problem, operands: Operands) -> None:

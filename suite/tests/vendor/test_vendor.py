@@ -8,15 +8,13 @@ import pytest
 from fake_cusparse import FakeCusparse
 from fake_cusparselt import FakeCusparseLt
 from fake_gpu import FACTS, FakeCublas, FakeCublasLt, open_fake
-from vendor_candidates import check_all, every
+from vendor_candidates import check_all, every, product
 
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cublas import ALGORITHMS, FURTHER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00_unpruned", "cusparse": "csr_default_row"}
 SHAPES = [(8, 16, 4), (7, 5, 1), (33, 17, 49), (1, 64, 7)]
@@ -27,10 +25,7 @@ def make(m, k, n, dtype="f32", density=0.3, empty=True):
     dense = rng.standard_normal((m, k)).astype(np.float32) * (rng.random((m, k)) < density)
     if empty:
         dense[m // 2] = 0.0  # a row without a nonzero
-    matrix = CSR.from_dense(dense)
-    b = rng.standard_normal((k, n)).astype(np.float32)
-    problem = Problem("t", "p", "spmm", m, k, n, 0.7, "uniform:0", dtype)
-    return problem, Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
+    return product(CSR.from_dense(dense), n, dtype)
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 from fake_cudnn import Engine, FakeCudnn, Graph, Knob, Note
 from fake_gpu import FACTS, FakeDriverError, open_fake
 from on_cpu import conv_layer as make
-from vendor_candidates import check_all
-from vendor_candidates import every as every_of
+from vendor_candidates import check_all, every_of
 
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import LaunchError
@@ -23,6 +22,8 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.problem import ConvShape
 from nnzbench.problems.reference import reference
+
+every = every_of("cudnn")
 
 SPLIT = {Knob.SPLIT: 3}
 ENGINES = [
@@ -50,10 +51,6 @@ def gpu(monkeypatch):
     device.cudnn = FakeCudnn(device.backend, list(ENGINES))
     monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
     return device
-
-
-def every(problem, operands, device):
-    return every_of("cudnn", problem, operands, device)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

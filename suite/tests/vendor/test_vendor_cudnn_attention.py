@@ -7,8 +7,7 @@ import pytest
 from fake_cudnn import Engine, FakeCudnn, Knob
 from fake_gpu import FACTS, open_fake
 from on_cpu import matrix
-from vendor_candidates import check_all
-from vendor_candidates import every as every_of
+from vendor_candidates import check_all, every_of
 
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.registry import candidates, kernels
@@ -24,6 +23,8 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.report.data.networks import attention_bytes
+
+every = every_of("cudnn_attention")
 
 ENGINES = [
     Engine("eng8", 90, proposed=({},)),
@@ -51,10 +52,6 @@ def gpu(monkeypatch):
     device.cudnn = FakeCudnn(device.backend, list(ENGINES))
     monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
     return device
-
-
-def every(problem, operands, device):
-    return every_of("cudnn_attention", problem, operands, device)
 
 
 def full(mask):

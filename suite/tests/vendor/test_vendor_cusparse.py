@@ -1,17 +1,19 @@
 """cuSPARSE's SpMV, SDDMM and block formats against float64, over a library that computes in NumPy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_cusparse import FakeCusparse
 from fake_gpu import open_fake
-from vendor_candidates import check_all
-from vendor_candidates import every as every_of
+from kernel_problems import sampled
+from vendor_candidates import check_all, every_of, product
 
 from nnzbench.kernels.vendor.cusparse_support import Blocks, sliced_ell
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+
+every = every_of("cusparse")
 
 
 @pytest.fixture
@@ -38,22 +40,11 @@ def in_blocks(m, k, size, share, seed=0):
 
 
 def make(op, matrix, n, dtype="f32"):
-    rng = np.random.default_rng(n)
-
-    def normal(*shape):
-        return rng.standard_normal(shape).astype(np.float32)
-
     if op == "sddmm":  # the matrix is the pattern of the m x n result
-        dense = {"a": normal(matrix.m, n), "b": normal(matrix.k, n)}
-        problem = Problem("t", "p", op, matrix.m, n, matrix.k, 0.8, "uniform:0", dtype)
-    else:
-        dense = {"b": normal(matrix.k, n)}
-        problem = Problem("t", "p", op, matrix.m, matrix.k, n, 0.8, "uniform:0", dtype)
-    return problem, Operands(matrix, dense, matrix.pattern_hash()).cast(dtype)
-
-
-def every(problem, operands, device):
-    return every_of("cusparse", problem, operands, device)
+        problem, operands = sampled(matrix, n)
+        return replace(problem, dtype=dtype), operands.cast(dtype)
+    problem, operands = product(matrix, n, dtype)
+    return replace(problem, op=op), operands
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

@@ -7,8 +7,7 @@ import pytest
 from fake_cusparse import FakeCusparse
 from fake_cusparselt import FakeCusparseLt
 from fake_gpu import FACTS, open_fake
-from vendor_candidates import check_all
-from vendor_candidates import every as every_of
+from vendor_candidates import check_all, every_of, product
 
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
@@ -17,8 +16,8 @@ from nnzbench.kernels.vendor.cusparselt import require_pattern
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.prune import n_of_m
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+
+every = every_of("cusparselt")
 
 
 @pytest.fixture
@@ -33,14 +32,7 @@ def gpu(monkeypatch):
 def make(m, k, n, dtype="f16", keep=(2, 4)):
     rng = np.random.default_rng(m + n)
     weights = rng.standard_normal((m, k)).astype(np.float32)
-    matrix = n_of_m(weights, *keep) if keep else CSR.from_dense(weights)
-    b = rng.standard_normal((k, n)).astype(np.float32)
-    problem = Problem("t", "p", "spmm", m, k, n, 0.5, "nm:2:4:0", dtype)
-    return problem, Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
-
-
-def every(problem, operands, device):
-    return every_of("cusparselt", problem, operands, device)
+    return product(n_of_m(weights, *keep) if keep else CSR.from_dense(weights), n, dtype)
 
 
 @pytest.mark.parametrize(("dtype", "keep"), [("f16", (2, 4)), ("bf16", (2, 4)), ("f32", (1, 2))])
