@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.archive import Packing
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
-from nnzbench.operators.make import make, remake
+from nnzbench.operators.make import Unrecorded, make, remake
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import unknown
@@ -77,10 +76,11 @@ def best(
     if gpu is not None:
         return estimate.answer(one, question, recorded.load(gpu, recorded.usual_folders()))
     session = _session(device)
-    with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
-        folder = Path(scratch if out is None else out) / session.device.gpu / EXPERIMENT
-        with Results(folder, True, False, session.environment, lambda note: None) as results:
-            return measured.answer(one, question, session, results, RunProgress())
+    if out is None:
+        return measured.answer(one, question, session, Unrecorded(), RunProgress())
+    folder = Path(out) / session.device.gpu / EXPERIMENT
+    with Results(folder, True, False, session.environment, lambda note: None) as results:
+        return measured.answer(one, question, session, results, RunProgress())
 
 
 def operator(
@@ -137,13 +137,10 @@ def packed_layer(
     question = Question(widths_of("spmm", _tuple(tokens)), budget_s=float(budget), crossover=False)
     packer = packing.packer(session, True)
     if not packer.recall(one, question):
-        with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
-            folder = Path(scratch) / EXPERIMENT
-            with Results(folder, True, False, session.environment, lambda note: None) as results:
-                answered = measured.answer(one, question, session, results, RunProgress())
-                if session.device.timer and not any(width.sparse(answered.dtype) for width in answered.widths):
-                    raise OperatorError(f"no sparse kernel was timed within {budget:g} s: give more by budget")
-                packer.add(one, question, answered)
+        answered = measured.answer(one, question, session, Unrecorded(), RunProgress())
+        if session.device.timer and not any(width.sparse(answered.dtype) for width in answered.widths):
+            raise OperatorError(f"no sparse kernel was timed within {budget:g} s: give more by budget")
+        packer.add(one, question, answered)
     (name,) = packer.layers
     return packer.layers[name], packer.archive().saved(name)
 
