@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import replace
-from itertools import product
+from functools import partial
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fake_records import record, timed
+from fake_records import by_law, record
 from own_files import has_safetensors, write_all
 
 from nnzbench.advise import estimate
@@ -25,18 +25,10 @@ def law(kernel, m, k, n, nnz):
     return 4.0 + 2e-9 * m * k * n if kernel == "cublas" else 2.0 + 2e-8 * nnz * n + 1e-7 * m * n
 
 
-def records():
-    rows = []
-    for m, k, n, level in product((256, 512, 1024, 2048), (256, 1024, 2048), (8, 64, 512), (0.8, 0.95)):
-        sizes = {"m": m, "k": k, "n": n, "nnz": round(m * k * (1 - level)), "sparsity": level}
-        for kernel, variant in (("cublas", "f32_x"), ("sputnik", "v"), ("balanced", "paper_w8")):
-            us = law(kernel, m, k, n, sizes["nnz"])
-            about = {"experiment": "sputnik_rnn", "problem": f"{m}x{k}x{n}_{level}", "selected": True}
-            rows.append(timed(kernel, us, variant, **about, **sizes))
-    return rows
-
-
-RECORDS = records()
+VARIANTS = {"cublas": "f32_x", "sputnik": "v", "balanced": "paper_w8"}
+LAWS = {(kernel, variant): partial(law, kernel) for kernel, variant in VARIANTS.items()}
+SIZES = ((256, 512, 1024, 2048), (256, 1024, 2048), (8, 64, 512))
+RECORDS = by_law(LAWS, "sputnik_rnn", *SIZES, levels=(0.8, 0.95))
 OF_SPUTNIK = [row for row in RECORDS if row.kernel == "sputnik"]
 
 

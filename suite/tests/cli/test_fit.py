@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import shutil
-from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from fake_records import record
+from fake_records import by_law
 
 from nnzbench import paths
 from nnzbench.advise import recorded as records
@@ -44,14 +43,7 @@ def reports(tmp_path_factory):
     """Times that follow a law of sizes."""
     folder = tmp_path_factory.mktemp("reports")
     for experiment, sides in (("sputnik_rnn", (256, 512, 1024)), ("sparsert_table1", (384, 768, 1536))):
-        rows = []
-        for m, k, n in product(sides, sides, (8, 32, 128)):
-            for (kernel, variant), law in TIMES.items():
-                us = law(m, k, n, m * k // 10)
-                sizes = {"problem": f"{m}x{k}x{n}", "m": m, "k": k, "n": n, "nnz": m * k // 10}
-                times = dict.fromkeys(("median_us", "q1_us", "q3_us"), us)
-                about = {"experiment": experiment, "kernel": kernel, "variant": variant, "selected": True}
-                rows.append(record(**about, **sizes, **times))
+        rows = by_law(TIMES, experiment, sides, sides, (8, 32, 128))
         append(folder / "nvidia-h200" / experiment / "records.csv", rows)
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -54,6 +55,23 @@ def record(**changes: Any) -> Record:
 def timed(kernel: str, us: float, variant: str = "v", **changes: Any) -> Record:
     """A valid row whose median and quartiles are `us`."""
     return record(**{"kernel": kernel, "variant": variant, "median_us": us, "q1_us": us, "q3_us": us, **changes})
+
+
+Law = Callable[[int, int, int, int], float]
+"""Microseconds by m, k, n and nonzeros."""
+
+
+def by_law(
+    laws: dict[tuple[str, str], Law], experiment: str, *sizes: Sequence[int], levels: Sequence[float] = (0.9,)
+) -> list[Record]:
+    """Selected rows of each kernel and variant on all products of m, k and n of `sizes`, whose times follow a law."""
+    rows = []
+    for m, k, n, level in itertools.product(*sizes, levels):
+        nnz = round(m * k * (1 - level))
+        told = {"experiment": experiment, "problem": f"{m}x{k}x{n}_{level}", "sparsity": level, "selected": True}
+        for (kernel, variant), law in laws.items():
+            rows.append(timed(kernel, law(m, k, n, nnz), variant, m=m, k=k, n=n, nnz=nnz, **told))
+    return rows
 
 
 def failed(row: Record, status: str, reason: str) -> Record:

@@ -7,13 +7,14 @@ import math
 from dataclasses import asdict
 
 import pytest
+from fake_records import by_law
 from fakes import FakeDevice, FakeKernel
 from own_files import matrix, smtx
 
-from nnzbench import paths
 from nnzbench.matrices import index
 from nnzbench.measure.session import Session
 from nnzbench.records.folder import Results
+from nnzbench.records.record import append
 
 RUNNER = "best_trial"
 
@@ -71,7 +72,9 @@ def test_what_was_measured_is_summed_up_beside_estimates_that_never_saw_it(trial
     lines = (json.dumps(older), json.dumps(asdict(one)), '{"matrix": "killed here", "measured": {}')
     (tmp_path / trial.LINES).write_text("\n".join(lines))
     assert trial.read(tmp_path) == [one]
-    (known,) = trial.with_estimates([one], [paths.reports()])
+    laws = {("cublas", "f32_x"): lambda m, k, n, nnz: 5.0, ("sputnik", "v"): lambda m, k, n, nnz: 2 + 1e-6 * nnz * n}
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", by_law(laws, "sputnik_rnn", *[(8, 16, 64)] * 3))
+    (known,) = trial.with_estimates([one], [tmp_path])
     assert set(known.estimated) == {"cublas", "sputnik"}
     assert known.estimated_beside == known.estimated  # there is no other matrix
     found = trial.errors([known])
