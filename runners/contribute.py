@@ -122,7 +122,7 @@ def take_in(archive: Path, reports: Path) -> int:
             for file in kit.files(folder):
                 shutil.copy(file, target)
             export(target, "parquet")
-    (gpu,) = {target.relative_to(reports).parts[0] for target in targets.values()}
+    gpu = next(iter(targets.values())).relative_to(reports).parts[0]
     names = sorted({folder.name for folder in targets})
     nnzbench.main(["report", *names, "--reports", str(reports)], standalone_mode=False)
     generations.write(reports)
