@@ -51,10 +51,20 @@ def within(off: Iterable[float]) -> float:
 
 
 @functools.cache
+def products(sparse: bool) -> pd.DataFrame:
+    """`held_out` of published products."""
+    return held_out(published.products(sparse))
+
+
+@functools.cache
+def strata(library: str) -> pd.DataFrame:
+    """`held_out` of published strata of matrices."""
+    return held_out(published.strata(library))
+
+
 def all_held_out() -> pd.DataFrame:
-    """`held_out` of all published products and strata of matrices."""
-    every = [*(held_out(published.products(sparse)) for sparse in (False, True))]
-    return pd.concat([*every, *(held_out(published.strata(library)) for library in published.LIBRARIES)])
+    """Both of all that is published."""
+    return pd.concat([*map(products, (False, True)), *map(strata, published.LIBRARIES)])
 
 
 @functools.cache
@@ -70,9 +80,9 @@ def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
 
     `matrices`: the published file with every matrix's GFLOP/s (not part of this repository), for the same by matrix.
     """
-    rows = [line for sparse in (False, True) for line in _lines(PRODUCTS, held_out(published.products(sparse)))]
+    rows = [line for sparse in (False, True) for line in _lines(PRODUCTS, products(sparse))]
     for library in published.LIBRARIES:
-        rows += _lines(STRATA, held_out(published.strata(library)))
+        rows += _lines(STRATA, strata(library))
         if matrices is not None:
             rows += _lines(MATRICES, held_out(published.by_matrix(matrices, library)))
     if (pairs := recorded(reports)) is not None:

@@ -109,8 +109,8 @@ def _by_size() -> str:
     """Products: bias and mean error by arithmetic, GPU and tokens."""
     lines = []
     for sparse in (False, True):
-        every = holdouts.held_out(published.products(sparse))
-        every["band"] = pd.cut(every["n"], [0, *BANDS], labels=False)
+        every = holdouts.products(sparse)
+        every = every.assign(band=pd.cut(every["n"], [0, *BANDS], labels=False))
         for (math_class, slug), rows in every.groupby(["math", "gpu"], sort=False):
             cells = []
             for band in range(len(BANDS)):

@@ -175,7 +175,7 @@ def errors():
 
 def test_held_out_gpus_are_told_from_the_others_alone():
     times = published.strata("sputnik")
-    predicted = holdouts.held_out(times)
+    predicted = holdouts.strata("sputnik")
     assert len(predicted) == 4 * 28
     spoilt = times.assign(us=times["us"].where(times["gpu"] != T4_LIKE, 1e6))
     mine = holdouts.held_out(spoilt).query("gpu == @T4_LIKE")
@@ -183,7 +183,7 @@ def test_held_out_gpus_are_told_from_the_others_alone():
 
 
 def test_errors_and_bars_are_recomputed_by_hand(errors):
-    predicted = holdouts.held_out(published.products(sparse=False))
+    predicted = holdouts.products(sparse=False)
     mine = predicted[(predicted["gpu"] == "nvidia-b200") & (predicted["math"] == "f8")]
     row = errors[(errors["target"] == "NVIDIA B200") & (errors["math"] == "f8") & (errors["kernel"] == "cublaslt")]
     row = row[row["calibration"] == 0].iloc[0]
