@@ -23,7 +23,7 @@ AWKWARD = {
 }
 
 
-@pytest.mark.parametrize("build", ["plain", "asan", "tsan"])
+@pytest.mark.parametrize("build", ["asan", "tsan"])
 @pytest.mark.parametrize("case", AWKWARD)
 def test_awkward_shapes(case, build):
     scores = AWKWARD[case]

@@ -30,29 +30,25 @@ def right(plan, a, b, build="plain"):
     assert passes(relative_error(execute(plan, build), product(a, b)), plan.math)
 
 
+UNEVEN = matrix(37, 70, empty=(0, 5, 36), full=9)
 AWKWARD = {
     "empty matrix": (matrix(3, 5, density=0.0), 4),
     "one entry": (matrix(1, 1, density=1.0), 8),
     "one row": (matrix(1, 150, density=0.7), 36),
-    "dense row, empty rows": (matrix(37, 70, empty=(0, 5, 36), full=9), 100),
+    "dense row, empty rows": (UNEVEN, 100),
     "k of 1": (matrix(6, 1, density=0.5), 12),
     "long rows": (matrix(5, 333, density=0.9), 68),
 }
 
 
-@pytest.mark.parametrize("build", ["plain", "asan"])
-@pytest.mark.parametrize("case", AWKWARD)
-def test_awkward_shapes(case, build):
-    a, n = AWKWARD[case]
+@pytest.mark.parametrize(
+    ("a", "n", "tile"),
+    [*((*case, NARROW) for case in AWKWARD.values()), *((UNEVEN, n, SCALAR) for n in (1, 7, 49, 100))],
+    ids=[*AWKWARD, *(f"{n} columns" for n in (1, 7, 49, 100))],
+)
+def test_awkward_shapes(a, n, tile):
     b = dense(a.k, n)
-    right(spmm_plan(a, b, NARROW), a, b, build)
-
-
-@pytest.mark.parametrize("build", ["plain", "asan"])
-@pytest.mark.parametrize("n", [1, 7, 49, 100])
-def test_any_number_of_columns(n, build):
-    a, b = matrix(37, 70, empty=(0, 5, 36), full=9), dense(70, n)
-    right(spmm_plan(a, b, SCALAR), a, b, build)
+    right(spmm_plan(a, b, tile), a, b, "asan")
 
 
 @pytest.mark.parametrize("off", ["load_balancing", "vector", "residue_unroll", "prescale", "all"])
