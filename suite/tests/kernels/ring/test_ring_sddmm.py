@@ -102,50 +102,13 @@ def test_inf_and_nan_in_unused_rows_do_not_leak():
     assert error(plan, clean) < 1e-6
 
 
-def entries(packed, tiling, pattern):
-    """The entries of the packed form, walked as the kernel does; fails where a row of B is not there."""
-    chunks = tiling.chunks(pattern.k)
-    ring_rows = tiling.stages * tiling.block_k
-    rows = np.repeat(np.arange(pattern.m), pattern.row_lengths)
-    row_ids = packed.row_ids.reshape(-1, tiling.row_steps, tiling.sub)
-    found: list[int] = []
-    for warp, steps in enumerate(packed.trips.astype(np.int64)):
-        at = packed.starts[warp]
-        first = warp // (packed.row_ids.shape[1] * tiling.warps) * chunks * tiling.block_k
-        assert not steps[chunks:].any()
-        for step, counts in enumerate(steps):
-            assert not counts[tiling.row_steps :].any()
-            for row_set, count in enumerate(counts[: tiling.row_steps]):
-                span = slice(at, at + count * tiling.sub)
-                offsets = packed.offsets[span].reshape(count, tiling.sub, 4)
-                positions = packed.positions[span].reshape(count, tiling.sub, 4)
-                at += count * tiling.sub
-                real = positions >= 0
-                assert (offsets[~real] == ring_rows * tiling.row_bytes).all()
-                place = positions[real]
-                column = pattern.indices[place] - first
-                assert (offsets[real] == column % ring_rows * tiling.row_bytes).all()
-                assert (column // tiling.block_k <= step).all()
-                assert (column // tiling.block_k > step - tiling.window).all()
-                holder = np.broadcast_to(row_ids[warp, row_set][None, :, None], positions.shape)
-                assert (rows[place] == holder[real]).all()
-                found += place.tolist()
-    return found
-
-
-@pytest.mark.parametrize("tiling", TILINGS, ids=str)
-def test_every_entry_is_computed_once_and_while_its_chunk_is_there(tiling):
-    for pattern in (matrix(75, 144, 0.15, full=4), matrix(20, 97, 0.9, empty=(2,)), matrix(64, 130, 0.02, full=9)):
-        fits = fitted(tiling, pattern.k)
-        assert sorted(entries(ring_sddmm.pack(pattern, fits), fits, pattern)) == list(range(pattern.nnz))
-
-
 def test_a_part_of_the_columns_may_have_no_entries():
     dense = matrix(40, 200, 0.2).to_dense()
     dense[:, 128:] = 0
     pattern = CSR.from_dense(dense)
     assert TILINGS[1].parts == 2
-    assert sorted(entries(ring_sddmm.pack(pattern, TILINGS[1]), TILINGS[1], pattern)) == list(range(pattern.nnz))
+    data = operands(pattern, 36)
+    assert error(plan_of(data, TILINGS[1]), data) < 1e-6
 
 
 def test_long_rows_are_shared_out_and_padding_is_low():

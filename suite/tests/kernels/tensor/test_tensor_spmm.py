@@ -15,12 +15,10 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.operators.tokens import by_tokens, turns
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems import tables
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.problems.sources import load_sparse
 
 # columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
 TILINGS = (
@@ -150,13 +148,6 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling):
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
     one = problem(data, dtype)
     assert_spoils_its_users_alone(lambda spoilt: make_plan(one, spoilt, tiling), data, b, 4 * 45, 0.05)
-
-
-@pytest.mark.parametrize("at", range(0, 11, 2))
-def test_the_uneven_rows_of_figure_7(at):
-    """Its coefficients of variation, on smaller matrices."""
-    one = replace(tables.load("sputnik_figure7")[at], m=64, k=256, n=16)
-    assert_exact(whole(load_sparse(one), 16), TILINGS[1])
 
 
 def test_negative_zeros_and_overflow():

@@ -1,7 +1,5 @@
 """The packed strips of `tensor_spmm` against the matrix they hold, and what is expected of their bytes and banks."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from on_cpu import matrix
@@ -9,7 +7,7 @@ from test_tensor_spmm import TILINGS, problem, whole
 
 from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
-from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, pack
+from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, pack
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
@@ -29,62 +27,6 @@ def test_first_chunks_need_no_looking_up():
     data = whole(matrix(40, 100, 0.3), 8)
     with pytest.raises(Unsupported, match="3 slices for 1 panels"):
         make_plan(problem(data, "f16"), data, TILINGS[10])
-
-
-def unpacked(strips, map_words, panel, m, k, form, fp8=False):
-    """The matrix that the packed words hold, read as the header of `tensor_spmm.cu` tells; of FP8 the values' bits."""
-    dense = np.zeros((strips.strips * STRIP_ROWS, strips.panels * panel))
-    words = strips.stream.ravel()
-    chunk_steps = (2 if form == "halves" else 4) * map_words
-    kind, per_register = (np.uint8 if fp8 else np.float16), 1 if form == "words" else 2
-    bytes_each = 2 // per_register * kind(0).nbytes
-    head = 0 if form == "bitmap" else 32 * map_words
-    plain = -(-k // (STEP_COLUMNS * chunk_steps))
-    for unit in range(strips.strips * strips.panels):
-        strip, of_strip = divmod(unit, strips.panels)
-        here = max(
-            0, min(panel // (STEP_COLUMNS * chunk_steps), plain - of_strip * panel // (STEP_COLUMNS * chunk_steps))
-        )
-        for nth, chunk in enumerate(range(strips.panel_chunks[unit], strips.panel_chunks[unit + 1])):
-            held: Any = words[4 * strips.offsets[chunk] : 4 * strips.offsets[chunk + 1]]
-            gathered = nth >= here
-            bits, rest = held[:head].reshape(32, -1), held[head:]
-            starts = rest[:16].view(np.uint16) // bytes_each
-            entries = held.view(kind).reshape(-1, 2 // per_register)
-            steps = int(rest[16]) if gathered else chunk_steps
-            columns = rest[20 : 20 + 16 * steps if gathered else 20].view(np.uint16)
-            selected = rest[20 + 16 * steps if gathered else 16 :]
-            narrow = int(rest[17]) if gathered else 0
-            for lane in range(32):
-                at = int(starts[lane])
-                for bit in range(32 * steps if form == "bitmap" else 0):
-                    step, half, tile = bit // 32, bit // 16 % 2, bit // 8 % 2
-                    if not selected[32 * step + lane] >> np.uint32(bit % 32) & 1:
-                        continue
-                    place = bit // 4 % 2 * 16 + lane % 4 * 4 + bit % 4
-                    assert place < 16 or not narrow >> step & 1
-                    column = columns[32 * step + place] if gathered else (nth * chunk_steps + step) * 32 + place
-                    row = strip * 32 + tile * 16 + half * 8 + lane // 4
-                    dense[row, of_strip * panel + column] += entries[at, 0]
-                    at += 1
-                if form == "bitmap":
-                    continue
-                for bit in range(8 * per_register * steps):
-                    if not bits[lane, bit // 32] >> np.uint32(bit % 32) & 1:
-                        continue
-                    register, upper = divmod(bit, per_register)
-                    step, tile, half = register // 8, register // 4 % 2, register % 2
-                    group = register // 2 % 2 * 4 + lane % 4
-                    assert group < 4 or not narrow >> step & 1
-                    select = int(selected[32 * step + lane // 4 * 4 + 2 * tile + group // 4]) >> (
-                        16 * half + 4 * (lane % 4)
-                    )
-                    for nth_half, value in enumerate(entries[at]):
-                        place = 4 * group + (select >> 2 * (nth_half + upper) & 3)
-                        column = columns[32 * step + place] if gathered else (nth * chunk_steps + step) * 32 + place
-                        dense[strip * 32 + tile * 16 + half * 8 + lane // 4, of_strip * panel + column] += value
-                    at += 1
-    return dense[:m, :k]
 
 
 def turns_taken(packed, map_words):
@@ -117,8 +59,7 @@ def test_dealt_words_lie_in_other_banks(density, map_words, most):
     assert wavefronts(dealt=True) < most < wavefronts(dealt=False) - 0.2
     plain, dealt = pack(values, map_words, 512), pack(values, map_words, 512, dealt=True)
     assert np.array_equal(plain.offsets, dealt.offsets)
-    found = unpacked(dealt, map_words, 512, 256, 512, "words")
-    assert np.array_equal(found, unpacked(plain, map_words, 512, 256, 512, "words"))
+    assert np.array_equal(turns_taken(plain, map_words), turns_taken(dealt, map_words))
 
 
 def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
@@ -129,22 +70,6 @@ def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
     assert np.array_equal(dealt_starts(turns.astype(np.uint64)), usual)
     assert dealt_starts(turns[:0]).shape == (0, 32)
     assert not dealt_starts(np.zeros((1, 32), np.uint32)).any()
-
-
-@pytest.mark.parametrize(("form", "fp8"), [*((form, False) for form in FORMS), *((form, True) for form in FP8_FORMS)])
-@pytest.mark.parametrize(
-    ("density", "map_words", "panel"), [(0.1, 1, 128), (0.5, 2, 512), (1.0, 1, 384), (0.0, 2, 256), (0.2, 4, 512)]
-)
-def test_packed_strips_hold_the_matrix(density, map_words, panel, form, fp8):
-    sparse = whole(matrix(45, 600, density, full=3 if density else -1), 1).sparse
-    if fp8:
-        sparse = sparse.with_values(np.arange(sparse.nnz, dtype=np.uint16) % 255 + 1)
-    packed = pack(sparse, map_words, panel, multiple=4, form=form, fp8=fp8)
-    assert packed.strips == 4
-    assert packed.offsets.size == packed.panel_chunks[-1] + 1
-    assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
-    found = unpacked(packed, map_words, panel, 45, 600, form, fp8)
-    assert np.array_equal(found, sparse.to_dense().astype(np.float64))
 
 
 def test_gathered_columns_of_the_same_banks_are_loaded_apart():
