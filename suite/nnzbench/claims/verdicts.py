@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from nnzbench import paths
 from nnzbench.claims.authors import Authors, Check
@@ -85,38 +85,38 @@ class Verdict:
     published_gpu: str
     kernel: str
     """Whose kernel was judged: the paper's method as published, or a library where the claim is about one."""
-    baseline: str
+    baseline: str = ""
     """What it is compared with as the paper compares."""
-    measured: float
+    measured: float = math.nan
     """With the paper's own kind of baseline (fp32 where it is dense), hot policy."""
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
     """Of a sample of the paper's problems: between which the number of all of them lies (95 %); NaN elsewhere."""
-    authors: float
+    authors: float = math.nan
     """How many times as fast as its authors' code the kernel is (of two, the one further off); NaN where not known."""
-    measured_authors: float
+    measured_authors: float = math.nan
     """The number from the authors' own times, which judges where the kernel is not about as fast."""
-    verdict: str
-    problems: str
+    verdict: str = NOT_MEASURABLE
+    problems: str = ""
     """`n of m`: how many of the claim's problems were recorded with both times."""
-    baseline_today: str
+    baseline_today: str = ""
     """The best of today, in the same arithmetic; empty where the paper's baseline is that already."""
-    measured_today: float
-    verdict_today: str
-    problems_today: str
-    measured_tf32: float
+    measured_today: float = math.nan
+    verdict_today: str = ""
+    problems_today: str = ""
+    measured_tf32: float = math.nan
     """Against the best dense product on TF32 tensor cores; NaN where the claim has no dense baseline."""
-    verdict_tf32: str
-    measured_fp16: float
+    verdict_tf32: str = ""
+    measured_fp16: float = math.nan
     """Against the best dense product on fp16 tensor cores."""
-    verdict_fp16: str
-    measured_cold: float
+    verdict_fp16: str = ""
+    measured_cold: float = math.nan
     """As `measured`, with L2 overwritten before each launch."""
-    reason: str
+    reason: str = ""
     """Why it is not comparable or not measurable."""
-    rule: str
+    rule: str = "none"
     """How the number is computed, in words."""
-    note: str
+    note: str = ""
     """What its reader must know."""
     before_tuning: str = ""
     """Of the numbers `measured...`, by the words behind `measured_` (`hot` for that alone), those that stand on kernels
@@ -191,6 +191,10 @@ def _within_band(ratio: float) -> bool:
     return 1 / BAND <= ratio <= BAND
 
 
+OF_CLAIM = ("id", "paper", "where", "claim", "experiment", "unit", "published", "published_gpu")
+"""Of a claim, what its verdict tells again."""
+
+
 def judge(reports: Path, gpu: str) -> list[Verdict]:
     """Every claim, judged by the records below `reports/gpu`; a file that breaks the schema counts as not there."""
     records = Records(reports, gpu)
@@ -200,62 +204,50 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
 
 def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -> Verdict:
     """A rule may also be the reason why there is no number."""
-    checks: list[Check] = []
+    told: dict[str, Any] = {name: getattr(claim, name) for name in OF_CLAIM}
     if isinstance(rule, str):
-        found = {"hot": Outcome(math.nan, 0, 0, rule)}
-    elif rule.gpus:
+        return Verdict(**told, kernel="none", reason=rule, note=claim.remark)
+    checks: list[Check] = []
+    if rule.gpus:
         found = {"hot": records.between(_of(claim, rule.quantity), *rule.gpus)}
     else:
         found = _measured(claim, rule, records)
         checks = authors.checks(_of(claim, rule.quantity))
     far = [one for one in checks if one.far]
     alone = bool(checks) and not found["hot"].have
-    theirs = _authors_number(claim, rule, authors) if (far or alone) and isinstance(rule, Rule) else _NONE
+    theirs = _authors_number(claim, rule, authors) if far or alone else _NONE
     words = {name: _word(claim, outcome) for name, outcome in found.items()}
     reason = _reason(claim, found["hot"]) if words["hot"] not in JUDGED else ""
-    if isinstance(rule, Rule) and rule.readings and not found["hot"].obstacle:
+    if rule.readings and not found["hot"].obstacle:
         words["hot"], reason = _of_all(claim, rule, records, found["hot"], words["hot"], reason)
     if (far and words["hot"] in (*JUDGED, UNDECIDED)) or (alone and theirs.words and not claim.obstacle):
         words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):
         reason = f"{reason} {theirs.why}"
-    values = {name: math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
-    hot, word = found["hot"], words["hot"]
+    hot = found.pop("hot")
+    told |= {f"measured_{name}": math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
+    told |= {f"verdict_{name}": word for name, word in words.items() if name not in ("hot", "cold")}
+    if rule.today:
+        told |= {"baseline_today": rule.today.against, "problems_today": _counted(found["today"])}
     sample = hot.of < claim.problems
     return Verdict(
-        id=claim.id,
-        paper=claim.paper,
-        where=claim.where,
-        claim=claim.claim,
-        experiment=claim.experiment,
-        unit=claim.unit,
-        published=claim.published,
-        published_gpu=claim.published_gpu,
-        kernel=rule.kernel if isinstance(rule, Rule) else "none",
-        baseline=rule.quantity.against if isinstance(rule, Rule) else "",
-        measured=values["hot"],
+        **told,
+        kernel=rule.kernel,
+        baseline=rule.quantity.against,
+        measured=math.nan if math.isinf(hot.value) else hot.value,
         low=hot.low if sample else math.nan,
         high=hot.high if sample and not math.isinf(hot.high) else math.nan,
         authors=max(
             (one.ratio for one in checks if one.ratio > 0), key=lambda one: abs(math.log(one)), default=math.nan
         ),
         measured_authors=theirs.value,
-        verdict=word,
+        verdict=words["hot"],
         problems=_counted(hot),
-        baseline_today=rule.today.against if isinstance(rule, Rule) and rule.today else "",
-        measured_today=values.get("today", math.nan),
-        verdict_today=words.get("today", ""),
-        problems_today=_counted(found["today"]) if "today" in found else "",
-        measured_tf32=values.get("tf32", math.nan),
-        verdict_tf32=words.get("tf32", ""),
-        measured_fp16=values.get("fp16", math.nan),
-        verdict_fp16=words.get("fp16", ""),
-        measured_cold=values.get("cold", math.nan),
         reason=reason,
-        rule=rule.quantity.words if isinstance(rule, Rule) else "none",
+        rule=rule.quantity.words,
         note=" ".join(_notes(claim, rule, records, hot, words, checks, theirs)),
-        before_tuning=" ".join(name for name, one in found.items() if one.cut),
+        before_tuning=" ".join(name for name, one in {"hot": hot, **found}.items() if one.cut),
     )
 
 
@@ -375,7 +367,7 @@ def _word(claim: Claim, outcome: Outcome) -> str:
 
 def _notes(
     claim: Claim,
-    rule: Rule | str,
+    rule: Rule,
     records: Records,
     hot: Outcome,
     words: Mapping[str, str],
@@ -385,7 +377,7 @@ def _notes(
     yield from filter(None, (*(one.words for one in checks), theirs.note))
     if words["hot"] in JUDGED and hot.of < claim.problems:
         yield f"Of the paper's {claim.problems:,} problems {hot.of:,} are recorded, a sample that decides."
-    if isinstance(rule, Rule) and rule.readings and words["hot"] in JUDGED:
+    if rule.readings and words["hot"] in JUDGED:
         yield f"{claim.obstacle} All {len(rule.readings) + 1} readings give the same verdict."
     if hot.note and hot.have:
         yield hot.note
@@ -393,9 +385,8 @@ def _notes(
         yield f"With cold caches: {words['cold']}."
     if hot.synthetic:
         yield f"{hot.synthetic} of {hot.have} problems are on synthetic patterns."
-    if isinstance(rule, Rule):
-        for name, quantity in rule.beside.items():
-            yield from _beside(claim, name, _of(claim, quantity), records)
+    for name, quantity in rule.beside.items():
+        yield from _beside(claim, name, _of(claim, quantity), records)
     if claim.remark:
         yield claim.remark
 

@@ -7,7 +7,7 @@ import fnmatch
 from pathlib import Path
 
 import pytest
-from sputnik_records import Timed, drawn, records
+from sputnik_records import Timed, drawn, records, view_of
 
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import INT8, kernel
@@ -52,7 +52,7 @@ def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
         else row
         for row in products("i8", "i8")
     ]
-    view, _ = drawn(tmp_path, "nm_sparsity", rows)
+    view = view_of(tmp_path, "nm_sparsity", rows)
     found = view.compare(Comparison((kernel("cusparselt", "i8"),), (INT8,), by=("size",)))
     assert found.loc[found["apart"], "size"].tolist() == ["2048×2048×2048"]
     ratio, us = (

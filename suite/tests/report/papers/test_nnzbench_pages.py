@@ -8,18 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fake_records
-import pandas as pd
 import pytest
-from sputnik_records import Timed, drawn, records
+from sputnik_records import Timed, drawn, records, view_of
 
 from nnzbench.facts.results import load
+from nnzbench.facts.table import Comparison
 from nnzbench.papers.catalogue import experiment
 from nnzbench.papers.nnzbench import awkward_sizes, spmm_scaling, training_step
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.report import render
 from nnzbench.report.data.text import checks
+from nnzbench.report.pages.view import View
 
 
 def cost(picoseconds: float, launch_us: float = 0.0) -> Callable[[Problem], float | None]:
@@ -51,7 +51,7 @@ def test_the_rates_of_a_kernels_best_and_worst_size_are_those_of_its_costs(tmp_p
 
 
 def test_problems_of_one_label_are_told_apart_by_their_sizes(tmp_path: Path) -> None:
-    view, _ = drawn(tmp_path, "spmm_scaling", SCALING[:1])
+    view = view_of(tmp_path, "spmm_scaling", SCALING[:1])
     assert "square 1024×1024×128" in view.names().values()
 
 
@@ -103,6 +103,7 @@ STEP: tuple[Timed, ...] = (
     ("cublas", "f32_rowmajor", dense(20.0)),
     ("cublas", "tf32_rowmajor", dense(5.0)),
 )
+STEPS_COMPARED = Comparison((training_step.FASTEST,), (training_step.DENSE,), training_step.STEPS)
 BEST, SPUTNIK, DENSE = (one.label for one in (training_step.FASTEST, training_step.SPUTNIK, training_step.DENSE))
 
 
@@ -123,8 +124,8 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
 
 def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
     some = records("training_step", STEP, keep=lambda p: not p.label.startswith("rnn2k_b32_input"))
-    view, _ = drawn(tmp_path, "training_step", some)
-    facts = pd.read_csv(tmp_path / "facts.csv")
+    view = view_of(tmp_path, "training_step", some)
+    facts = view.compare(STEPS_COMPARED)
     assert set(facts[facts["group"] == "whole steps at 80 % zeros"]["n"]) == {9}
     table = training_step.steps("hot", view)
     assert table is not None
@@ -143,8 +144,8 @@ def test_a_step_is_of_the_runs_of_its_parts(tmp_path: Path) -> None:
         text = json.dumps({"source": {"commit": "1"}, "worker": name})
         (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
     fake_records.append(tmp_path / "records.csv", rows)
-    render.write(training_step.training_step(), load(tmp_path))
-    facts = pd.read_csv(tmp_path / "facts.csv").drop_duplicates("group").set_index("group")["one_run"]
+    compared = View(load(tmp_path), training_step.training_step().attributes).compare(STEPS_COMPARED)
+    facts = compared.drop_duplicates("group").set_index("group")["one_run"]
     assert (facts["whole steps at 80 % zeros"], facts["whole steps at 90 % zeros"]) == (True, False)
 
 
