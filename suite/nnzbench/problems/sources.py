@@ -59,8 +59,8 @@ def load_sparse(problem: Problem) -> CSR:
     | `vector:<length>:<seed>` | whole runs of so many columns: of 3 in 3x3 filters, rows of kernels |
     | `kernel:<taps>:<seed>` | whole kernels of so many taps |
     | `channel:<taps>:<seed>` | whole input and output channels: a smaller dense layer |
-    | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.granularity`) |
-    | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.codebook`) |
+    | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.prune`) |
+    | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.encodings`) |
     | `mobilenet:<width>:<height>:<seed>` | MobileNetV1's 1x1 convolutions along the diagonal (`problems.networks`) |
     | `sparse_inputs:<percent>:<source>` | that source; so many percent of the inputs are not zero (`operands`) |
     | `elements:<count>:<seed>` | ESE's pruning: so many interleaved sets of rows keep equal counts |
