@@ -6,6 +6,7 @@ error. Warps run one after another from barrier to barrier, in forward or backwa
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Generator
 from typing import Any
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES = 32
+ALL = np.ones(LANES, bool)
+ALL.setflags(write=False)
 GAP = 1 << 33  # between buffers, so that a wild offset lands nowhere
 _TYPES = {
     "f32": np.float32, "u32": np.uint32, "s32": np.int32, "b32": np.uint32, "u64": np.uint64, "s64": np.int64,
@@ -31,7 +34,7 @@ class Kernel:
     def __init__(self, text: str) -> None:
         self.parameters = re.findall(r"\.param \.u64 (\w+)", text)
         body = text[text.index("{", text.index(".entry")) + 1 : text.rindex("}")]
-        self.code: list[tuple[str, str, list[str]]] = []  # (guard, operation, operands)
+        self.code: list[tuple[str, list[str], list[str]]] = []  # guard, parts of the operation, operands
         self.labels: dict[str, int] = {}
         self.tables: dict[str, list[str]] = {}
         for line in (line.strip() for line in body.splitlines()):
@@ -64,7 +67,8 @@ class Kernel:
                 special = {"%ctaid.x": x, "%ctaid.y": y, "%nctaid.x": grid[0], "%nctaid.y": grid[1]}
                 special["%ntid.x"] = width or threads
                 warps = [self._warp(w, special, memory, shared, threads, width) for w in range(threads // LANES)]
-                _to_the_end(warps[::-1] if backward else warps)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    _to_the_end(warps[::-1] if backward else warps)
 
     def _warp(
         self, warp: int, special: dict[str, int], memory: Memory, shared: Shared, threads: int, width: int
@@ -76,14 +80,14 @@ class Kernel:
         registers["shared"] = np.zeros(LANES, np.uint32)
         at = 0
         while at < len(self.code):
-            guard, operation, operands = self.code[at]
+            guard, parts, operands = self.code[at]
             self.reached.add(at)
             at += 1
-            active = registers[guard.lstrip("!")] ^ guard.startswith("!") if guard else np.ones(LANES, bool)
-            name = operation.split(".")[0]
+            active = registers[guard.lstrip("!")] ^ guard.startswith("!") if guard else ALL
+            name = parts[0]
             if name == "bra":
                 if guard and active.any() != active.all():
-                    raise PtxError(f"a branch divides a warp: {operation} {operands}")
+                    raise PtxError(f"a branch divides a warp: {operands}")
                 if active.all():
                     at = self.labels[operands[0]]
             elif name == "brx":
@@ -98,16 +102,15 @@ class Kernel:
             elif name == "ret":
                 return
             else:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    _step(operation, operands, registers, active, memory, shared)
+                _step(parts, operands, registers, active, memory, shared)
 
 
-def _parse(line: str) -> tuple[str, str, list[str]]:
+def _parse(line: str) -> tuple[str, list[str], list[str]]:
     found = re.fullmatch(r"(?:@(!?%\w+) )?([\w.]+)(?: (.*))?;", line)
     if not found:
         raise PtxError(f"can't parse: {line}")
     operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[3] or "")
-    return found[1] or "", found[2], operands
+    return found[1] or "", found[2].split("."), operands
 
 
 def _to_the_end(warps: list[Generator[tuple[int, int], None, None]]) -> None:
@@ -177,22 +180,24 @@ class Shared:
 
 
 def _step(
-    operation: str, operands: list[str], registers: dict[str, Any], active: NDArray[Any], memory: Memory, shared: Shared
+    parts: list[str],
+    operands: list[str],
+    registers: dict[str, Any],
+    active: NDArray[Any],
+    memory: Memory,
+    shared: Shared,
 ) -> None:
-    parts = operation.split(".")
     kind = _TYPES.get(parts[-1], np.uint32)
 
     def read(operand: str, dtype: Any = kind) -> NDArray[Any]:
-        if operand.startswith("0f"):
-            return np.full(LANES, int(operand[2:], 16), np.uint32).view(np.float32)
         if operand in registers:
             value = registers[operand]
             return value if value.dtype == bool else _as(value, dtype)
-        return np.full(LANES, int(operand)).astype(dtype)
+        return _immediate(operand, dtype)
 
     def write(operand: str, value: NDArray[Any]) -> None:
         old = registers.get(operand)
-        if old is not None and not active.all() and old.dtype == value.dtype:
+        if old is not None and active is not ALL and not active.all() and old.dtype == value.dtype:
             value = np.where(active, value, old)
         registers[operand] = value
 
@@ -249,6 +254,16 @@ _ARITHMETIC: dict[str, Any] = {
     "shr": lambda a, b: a >> b,
     "shl": lambda a, b: a << b,
 }
+
+
+@functools.lru_cache(1024)
+def _immediate(operand: str, dtype: Any) -> NDArray[Any]:
+    """A constant in every lane, shared by all who read it."""
+    bits = operand.startswith("0f")
+    made = np.full(LANES, int(operand[2:], 16), np.uint32).view(np.float32) if bits else np.full(LANES, int(operand))
+    made = made if bits else made.astype(dtype)
+    made.setflags(write=False)
+    return made
 
 
 def _as(value: NDArray[Any], dtype: Any) -> NDArray[Any]:
