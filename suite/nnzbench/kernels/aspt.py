@@ -196,7 +196,7 @@ def spmm_plan(matrix: CSR, b: Array) -> Plan:
         "c": np.zeros((matrix.m, n), np.float32),
     }
     defines = {"TILE": SPMM_TILES[n], "LANE_COLUMNS": lane_columns}
-    return _plan("aspt", "aspt_spmm.cu", tiling, n // (32 * lane_columns), (n,), buffers, defines, timed)
+    return _plan("aspt", tiling, n // (32 * lane_columns), (n,), buffers, defines, timed)
 
 
 def sddmm_plan(pattern: CSR, x: Array, y: Array) -> Plan:
@@ -223,13 +223,12 @@ def sddmm_plan(pattern: CSR, x: Array, y: Array) -> Plan:
         return result
 
     defines = {"TILE": SDDMM_TILES[n], "LANE_FEATURES": n // 32}
-    plan = _plan("aspt_sddmm", "aspt_sddmm.cu", tiling, 1, (), buffers, defines, timed)
+    plan = _plan("aspt_sddmm", tiling, 1, (), buffers, defines, timed)
     return replace(plan, unpermute=in_order)
 
 
 def _plan(
     entry: str,
-    source: str,
     tiling: Tiling,
     halves: int,
     n: tuple[int, ...],
@@ -238,7 +237,7 @@ def _plan(
     timed: Callable[[], float],
 ) -> Plan:
     """The plain kernel, or those over remainder, long rows (of a product, which is told its `n`) and tiles."""
-    m, tail = tiling.matrix.m, tuple(buffers)
+    m, tail, source = tiling.matrix.m, tuple(buffers), "aspt_spmm.cu" if n else "aspt_sddmm.cu"
     by_rows = ((-(-m // 4), 1, halves), (128, 1, 1))
     if tiling.plain:
         name, launches = "plain", [Launch(f"{entry}_plain", *by_rows, (m, *n, *tail))]

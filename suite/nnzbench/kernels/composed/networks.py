@@ -48,7 +48,7 @@ def mobilenet_plan(variant: str, net: MobileNet, operands: Operands, choose: Cho
             made += _dense_pointwise(weights, columns, bias, number)
             continue
         tile = choose(weights, block.positions)
-        sparse = spmm_plan(weights, columns, tile, bias=bias, relu=True)
+        sparse = spmm_plan(weights, columns, tile, bias=bias)
         made.append(Step(sparse, {"b": names["y"], "c": f"input{number + 1}"}))
     last = net.blocks[-1]
     made.append(steps.average_pool((f"input{len(net.blocks)}", steps.scratch(last.filters, last.positions)), "pooled"))

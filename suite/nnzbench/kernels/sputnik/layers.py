@@ -237,7 +237,7 @@ def sputnik_bias_relu(problem: Problem, operands: Operands, arch: str) -> Iterat
     _require_sparse(problem)
     b, bias = operands.dense["b"], operands.dense["bias"]
     for tile, label in labelled_tiles(b.shape[1], b.dtype.itemsize):
-        yield spmm_plan(operands.sparse, b, tile, label, bias=bias, relu=True)
+        yield spmm_plan(operands.sparse, b, tile, label, bias=bias)
 
 
 @kernel("nnzbench", "pointwise", "f32", About("own"))

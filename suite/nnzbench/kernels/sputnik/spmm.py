@@ -193,11 +193,10 @@ def spmm_plan(
     label: str = "",
     switches: Switches = ALL_ON,
     bias: NDArray[np.float32] | None = None,
-    relu: bool = False,
     positions: NDArray[np.int32] | None = None,
     shared: SharedWork | None = None,
 ) -> Plan:
-    """The plan of C = A B (+ bias per row, ReLU) with one tile; `label` goes before the tile in the variant's name.
+    """The plan of C = A B with one tile (with a bias per row, ReLU too); `label` goes before the tile in its name.
 
     `b` is (k, n), float32 or float16, of the type of the matrix values. With `positions` (nnz,), entry i of the matrix
     has the value `matrix.values[positions[i]]`. `shared` is what plans of one pattern share. Raises `Unsupported` where
@@ -223,7 +222,7 @@ def spmm_plan(
         "OFFSET64": int(not short_offsets),
         "RESIDUE_UNROLL": int(switches.residue_unroll),
         "BIAS": int(bias is not None),
-        "RELU": int(relu),
+        "RELU": int(bias is not None),
         "GATHER": int(positions is not None),
         **storage.defines,
     }
