@@ -23,7 +23,6 @@ Sources, by column:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -197,14 +196,14 @@ def architecture(arch: str) -> Architecture:
     return replace(found, name=arch, capabilities=found.capabilities | (found.accelerated if suffix else frozenset()))
 
 
-def compiled_architectures(table: Iterable[Architecture] = _TABLE) -> tuple[str, ...]:
+def compiled_architectures() -> tuple[str, ...]:
     """Names of those that every kernel must compile for."""
-    return tuple(one.name for one in table if one.compiled)
+    return tuple(one.name for one in _TABLE if one.compiled)
 
 
-def whole_architectures(table: Iterable[Architecture] = _TABLE) -> frozenset[str]:
+def whole_architectures() -> frozenset[str]:
     """Names of those whose sample of programs has every two values together, and not only each."""
-    return frozenset(one.name for one in table if one.compiled and one.whole)
+    return frozenset(one.name for one in _TABLE if one.compiled and one.whole)
 
 
 def block_shared_bytes(arch: str) -> int:
