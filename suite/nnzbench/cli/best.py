@@ -44,10 +44,6 @@ def _widths(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
-    return seconds_of(ctx, param, value) or BUDGET_S
-
-
 def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -66,7 +62,9 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Default: the file's 16 bits; fp16 for sizes from 2048x2048.",
 )
 @click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
-@click.option("--budget", callback=_seconds, metavar="60s|5m", help="Time for one matrix [60s].")
+@click.option(
+    "--budget", callback=seconds_of, default=f"{BUDGET_S:g}s", metavar="60s|5m", help="Time for one matrix [60s]."
+)
 @click.option("--pattern", type=click.Choice(PATTERNS), help="Where the zeros of MxK@0.9 are [uniform].")
 @click.option("--match", multiple=True, metavar="GLOB", help="All matrices of a file with such a name; repeatable.")
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")

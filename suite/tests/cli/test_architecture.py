@@ -1,16 +1,22 @@
-"""docs/architecture.md against the tree: floors are those that imports keep to, and what a page names is there."""
+"""docs/architecture.md and papers.md against the tree: floors, paths that a page names, and what of the papers runs."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from nnzbench.kernels.registry import known
+from nnzbench.papers.catalogue import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "suite" / "nnzbench"
 MAP = ROOT / "docs" / "architecture.md"
 ROOMS = [path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+STATUSES = {"complete", "partial", "out of scope"}
+"""Of a part of a paper."""
 MADE = {"results", "build"}
 """Folders of the checkout that are not in git."""
 
@@ -58,5 +64,29 @@ def test_paths_that_a_page_names_exist(page: Path):
     text = re.sub(r"(?s)(?:`[\w/]+\.\w+`:\n\n)?```.*?```", "", text_of(page))  # nor what a reader is to write
     for name in re.findall(r"`([\w<>*.-]+(?:/[a-zA-Z_<*.][\w<>*.-]*)+/?)`", text):
         first = name.partition("/")[0]
-        known = [base for base in bases if first not in MADE and (base / first).is_dir()]
-        assert not known or any(any(base.glob(pattern_of(name))) for base in known), f"{page.name}: {name}"
+        there = [base for base in bases if first not in MADE and (base / first).is_dir()]
+        assert not there or any(any(base.glob(pattern_of(name))) for base in there), f"{page.name}: {name}"
+
+
+def parts_of_papers() -> list[list[str]]:
+    lines = text_of(ROOT / "docs" / "papers.md").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return [row for row in cells if row[0] not in ("part", "---")]
+
+
+def test_every_part_of_a_paper_is_covered_by_what_exists_or_says_why_not() -> None:
+    parts = parts_of_papers()
+    assert all(len(row) == 4 and row[1] in STATUSES for row in parts)
+    assert len({row[0] for row in parts}) == len(parts)
+    for part, status, covered, remark in parts:
+        names = re.findall(r"`([^`]+)`", covered)
+        assert bool(names) == (status != "out of scope"), part
+        assert remark or status == "complete", part
+        for name in names:
+            assert name in EXPERIMENTS or name in known() or (ROOT / name).is_file(), name
+    assert Counter(row[1] for row in parts)["partial"] <= 8
+
+
+def test_every_experiment_of_a_paper_covers_a_part() -> None:
+    covered = {name for row in parts_of_papers() for name in re.findall(r"`([^`]+)`", row[2])}
+    assert {name for name, one in EXPERIMENTS.items() if one.paper != "nnzbench's own"} <= covered

@@ -7,12 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from click.shell_completion import ShellComplete
 from draft_figures import figures_in_draft, pages_alone  # noqa: F401
 from fakes import FakeDevice, FakeKernel
 from small_commands import USER_KERNEL, Small, invoke, rows
 
 from nnzbench import devices
 from nnzbench.build.cache import CompileError, CompileTimeout
+from nnzbench.cli import main
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import About
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -254,3 +256,23 @@ def test_listing_loads_no_gpu_library():
         "sys.exit(bool({'cupy', 'pycuda', 'nvmath', 'matplotlib', 'scipy.stats', 'scipy.optimize'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "found"),
+    [
+        (["run"], "spmm_s", {"spmm_scaling"}),
+        (["list", "problems"], "llm", {"llm_layers"}),
+        (["best", "x.npz", "--kernel"], "flash", {"flash_llm"}),
+        (["best", "x.npz", "--gpu"], "nvidia-h2", {"nvidia-h200"}),
+        (["predict"], "eie_t", {"eie_table4"}),
+    ],
+)
+def test_experiments_kernels_and_gpus_are_completed(words, begun, found):
+    shell = ShellComplete(main, {}, "nnzbench", "_NNZBENCH_COMPLETE")
+    assert {one.value for one in shell.get_completions(words, begun)} == found
+
+
+def test_a_kernel_may_be_a_file():
+    shell = ShellComplete(main, {}, "nnzbench", "_NNZBENCH_COMPLETE")
+    assert [one.type for one in shell.get_completions(["run", "--kernel"], "./mine")] == ["file"]

@@ -1,4 +1,8 @@
-"""No import circles: neither between modules nor between folders, late imports inside functions counted like others."""
+"""What the source keeps to: no import circles, and no time divided by a time outside `facts/`.
+
+Neither modules nor folders go round in circles, late imports inside functions counted like others. What pages,
+index.html, `compare` and `best` show are ratios of facts.
+"""
 
 from __future__ import annotations
 
@@ -80,3 +84,35 @@ def test_circles_behind_late_imports_are_found(files: dict[str, str], modules_to
         path.write_text(text)
     assert bool(circle(graph_of(package))) == modules_too
     assert circle(folders_of(package))
+
+
+ROOMS = ("site", "advise", "cli", "contribute")
+
+
+def is_time(node: ast.AST) -> bool:
+    """Whether an expression names a kernel's µs: `us`, `..._us`, as a name, an attribute or a column.
+
+    `floor_us`, an empty kernel's, is none: what share of a time it takes compares no kernels.
+    """
+    words = [
+        getattr(one, "id", None) or getattr(one, "attr", None) or getattr(one, "value", "") for one in ast.walk(node)
+    ]
+    return any(
+        isinstance(word, str) and word != "floor_us" and (word == "us" or word.endswith("_us")) for word in words
+    )
+
+
+def divided(text: str) -> list[int]:
+    """Lines on which a time is divided by a time."""
+    found = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)]
+    return [one.lineno for one in found if is_time(one.left) and is_time(one.right)]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_divides_no_times(room: str) -> None:
+    found = {path.name: lines for path in (PACKAGE / room).rglob("*.py") if (lines := divided(path.read_text("utf-8")))}
+    assert not found
+
+
+def test_a_division_is_seen() -> None:
+    assert divided('a["dense_us"] / row.median_us\nus / 1e3\nflops / us') == [1]
