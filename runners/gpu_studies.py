@@ -82,10 +82,10 @@ class Row:
     q3_us: float
 
 
-def open_all(names: Sequence[str] = LIBRARIES) -> list[GpuDevice]:
+def open_all() -> list[GpuDevice]:
     """The GPU through each library that works here; others are named on stderr."""
     opened = []
-    for name in names:
+    for name in LIBRARIES:
         try:
             device = open_device(name)
         except Unsupported as reason:
@@ -164,6 +164,8 @@ extern "C" __global__ void where(long long* __restrict__ out, const int* __restr
 WAVES = 4
 SPIN = 60_000
 """Cycles of a block, some 30 us: a step of the timer, a microsecond at most, is little beside it."""
+STEP = 1100
+"""Of the timer, ns."""
 SIDES = (1, 2, 4)
 """Blocks that fit a multiprocessor at once, by the shared memory that each asks for."""
 
@@ -213,18 +215,16 @@ def told(grid: Grid, sms: int) -> dict[str, str]:
     }
 
 
-def in_order(began: NDArray[np.int64], step: int = 1100) -> float:
+def in_order(began: NDArray[np.int64]) -> float:
     """Of neighbours by index, the share of which the later one does not begin earlier (by more than a timer's step)."""
-    return float(np.mean(np.diff(began) >= -step)) if len(began) > 1 else 1.0
+    return float(np.mean(np.diff(began) >= -STEP)) if len(began) > 1 else 1.0
 
 
-def followed(grid: Grid, later: NDArray[np.int64], within: int = 5000) -> float:
+def followed(grid: Grid, later: NDArray[np.int64]) -> float:
     """The share of later blocks that begin on an SM within 5 us of the end of a block there."""
     if not len(later):
         return 1.0
-    close = [
-        bool(np.any(np.abs(grid.ended[grid.sm == grid.sm[at]] - grid.began[at]) <= within)) for at in later.tolist()
-    ]
+    close = [bool(np.any(np.abs(grid.ended[grid.sm == grid.sm[at]] - grid.began[at]) <= 5000)) for at in later.tolist()]
     return float(np.mean(close))
 
 

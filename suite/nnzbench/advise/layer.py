@@ -144,9 +144,9 @@ def load(
     return layers
 
 
-def from_matrix(matrix: CSR, label: str = "matrix", dtype: DType = "f32") -> Layer:
+def from_matrix(matrix: CSR, dtype: DType = "f32") -> Layer:
     """A layer of a matrix that is at hand."""
-    return Layer(label, matrix, (matrix.m, matrix.k), f"file:{label}", dtype)
+    return Layer("matrix", matrix, (matrix.m, matrix.k), "file:matrix", dtype)
 
 
 def _layer(found: files.Matrix) -> Layer:

@@ -77,7 +77,7 @@ def measured(session: Session) -> Make:
 
 def drafted(arch: str) -> Make:
     """Choices for a GPU that is not here: each kernel's first plan."""
-    return lambda problem, operands, names: draft(problem, operands, names, arch, kernels(), "tokens")
+    return lambda problem, operands, names: draft(problem, operands, names, arch, kernels())
 
 
 @dataclass

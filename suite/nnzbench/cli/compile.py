@@ -140,7 +140,7 @@ def command(
     elif not sample or every_entry or arches or names:
         screen = terminal()
         (screen if screen.is_terminal else terminal(width=200)).print(
-            details(rows) if every_entry or arches or names else summary(rows, chosen, "not for it")
+            details(rows) if every_entry or arches or names else summary(rows, chosen)
         )
     _explain(rows, wanted, built, errors)
     wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)

@@ -172,12 +172,9 @@ def details(rows: Iterable[Row]) -> Table:
     return table
 
 
-def summary(rows: Sequence[Row], arches: Iterable[str], missing: str = "not for it") -> Table:
-    """A line per kernel, a column per architecture: entry points compiled, of those spilling (s), failed (!).
-
-    `missing` says why a kernel has none on an architecture.
-    """
-    table = Table("kernel", title=f"entry points compiled; s: of these with spills, !: failed, -: {missing}")
+def summary(rows: Sequence[Row], arches: Iterable[str]) -> Table:
+    """A line per kernel, a column per architecture: entry points compiled, of those spilling (s), failed (!)."""
+    table = Table("kernel", title="entry points compiled; s: of these with spills, !: failed, -: not for it")
     columns = list(arches)
     for arch in columns:
         table.add_column(arch, justify="right")

@@ -114,24 +114,19 @@ def make(
 
 
 def draft(
-    problem: Problem,
-    operands: Operands,
-    names: Sequence[str],
-    arch: str,
-    known: Mapping[str, AnyKernel],
-    layout: Layout,
+    problem: Problem, operands: Operands, names: Sequence[str], arch: str, known: Mapping[str, AnyKernel]
 ) -> Saved:
-    """The first plan of the first kernel that takes the weights, for a GPU that is not here: neither run nor checked.
+    """The first plan, for rows of tokens, of the first kernel that takes the weights: neither run nor checked here.
 
     Raises `OperatorError` where none takes them.
     """
-    reasons, able = [], kernels_for(layout, known)
+    reasons, able = [], kernels_for("tokens", known)
     for name in names:
         kernel = able.get(name)
         try:
             for plan in kernel.plans(problem, operands, arch) if isinstance(kernel, Kernel) else ():
-                require_inputs(plan, operands, layout == "tokens")
-                facts = _facts(problem, operands, name, plan, arch, layout)
+                require_inputs(plan, operands, True)
+                facts = _facts(problem, operands, name, plan, arch, "tokens")
                 return Saved(facts, operands.sparse, digest(plan, arch, _kept(plan, facts)))
         except Unsupported as error:
             reasons.append(f"{name}: {error}")

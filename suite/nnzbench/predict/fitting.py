@@ -21,9 +21,9 @@ Lengths = Callable[[Record], NDArray[np.int64] | None]
 """Row lengths of a record's matrix; a record whose matrix can't be had again (None) is left out."""
 
 
-def _timed(records: Iterable[Record], op: str, policy: str) -> Iterator[Record]:
+def _timed(records: Iterable[Record], op: str) -> Iterator[Record]:
     for record in records:
-        timed = record.status == "ok" and record.median_us is not None and record.policy == policy
+        timed = record.status == "ok" and record.median_us is not None and record.policy == "hot"
         if timed and record.op == op and not record.shape and record.dtype in ("f32", "f16"):
             yield record
 
@@ -55,13 +55,13 @@ class Tuning(Generic[Chosen]):
         name = max((name for name in known if variant == name or variant.startswith(f"{name}_i")), key=len, default="")
         return known.get(name)
 
-    def _rows(self, records: Iterable[Record], policy: str) -> Iterator[Record]:
-        return (record for record in _timed(records, self.op, policy) if record.kernel == self.kernel)
+    def _rows(self, records: Iterable[Record]) -> Iterator[Record]:
+        return (record for record in _timed(records, self.op) if record.kernel == self.kernel)
 
-    def trials(self, records: Iterable[Record], lengths: Lengths, policy: str = "hot") -> list[Trial]:
+    def trials(self, records: Iterable[Record], lengths: Lengths) -> list[Trial]:
         """One trial per timed configuration; one that was timed under two labels is two trials."""
         trials = []
-        for record in self._rows(records, policy):
+        for record in self._rows(records):
             size, itemsize = self.size(record), _itemsize(record)
             one = self.named(record.variant, size, itemsize)
             rows = lengths(record) if one is not None else None
@@ -70,11 +70,11 @@ class Tuning(Generic[Chosen]):
                 trials.append(Trial(_contest(record), record.pattern, one.name, features, record.median_us))
         return trials
 
-    def heuristic_choices(self, records: Iterable[Record], policy: str = "hot") -> dict[str, str]:
+    def heuristic_choices(self, records: Iterable[Record]) -> dict[str, str]:
         """The configuration of the paper's heuristic in each contest."""
         return {
             _contest(record): self.heuristic(self.size(record), _itemsize(record)).name
-            for record in self._rows(records, policy)
+            for record in self._rows(records)
             if record.variant.startswith("heuristic_")
         }
 
@@ -85,10 +85,10 @@ STRIPS: Tuning[Strip] = Tuning(
 )
 
 
-def family_trials(records: Iterable[Record], lengths: Lengths, policy: str = "hot") -> list[Trial]:
+def family_trials(records: Iterable[Record], lengths: Lengths) -> list[Trial]:
     """One trial per family and problem: its selected row, that is, its tuned time."""
     trials = []
-    for record in _timed(records, "spmm", policy):
+    for record in _timed(records, "spmm"):
         rows = lengths(record) if record.kernel in FAMILIES and record.selected else None
         if rows is not None and record.median_us is not None:
             features = family_features(

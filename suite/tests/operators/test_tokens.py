@@ -79,7 +79,7 @@ def test_a_draft_is_checked_where_it_is_made():
     layer = api.as_layer(matrix(M, K, 0.3).to_dense())
     problem = layer.problem("spmm", 8, "f16")
     known = registry.kernels()
-    saved = draft(problem, layer.operands(problem), ["sparsert", "tensor_spmm"], "sm_80", known, "tokens")
+    saved = draft(problem, layer.operands(problem), ["sparsert", "tensor_spmm"], "sm_80", known)
     assert (saved.facts.kernel, saved.facts.relative_error, saved.facts.hot_us) == ("tensor_spmm", None, None)
     device = api.open_device("cpu")
     assert remake(saved, device, known, check=True).facts.relative_error < TOLERANCE["f16"]
@@ -88,7 +88,7 @@ def test_a_draft_is_checked_where_it_is_made():
     with pytest.raises(nnzbench.OperatorError, match="not what was checked"):
         remake(stale, device, known)
     with pytest.raises(nnzbench.OperatorError, match="no kernel takes these weights"):
-        draft(problem, layer.operands(problem), ["delta_spmv", "cublas"], "sm_80", known, "tokens")
+        draft(problem, layer.operands(problem), ["delta_spmv", "cublas"], "sm_80", known)
 
 
 def test_turning_is_clean_under_sanitizers():
