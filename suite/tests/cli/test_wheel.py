@@ -1,4 +1,4 @@
-"""The wheel, unpacked outside the checkout: it builds, and `best`, `predict`, `run` and `report` work."""
+"""The wheel, unpacked outside the checkout: it builds, and `best`, `run` and `report` work."""
 
 from __future__ import annotations
 
@@ -69,8 +69,6 @@ def test_it_estimates_from_the_records_that_it_carries(packages: Path, tmp_path:
     ]
     assert answer["where"] == "nvidia-h200"
     assert answer["widths"][0]["verdict"]["kernel"]
-    rows = json.loads(run(packages, tmp_path, "predict", "sparsert_table1", "--gpu", "T4", "--json"))["rows"]
-    assert len(rows) > 100
 
 
 def test_it_runs_on_the_processor_and_draws_what_it_ran(packages: Path, tmp_path: Path, cache_dir: Path) -> None:
