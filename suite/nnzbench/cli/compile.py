@@ -1,10 +1,9 @@
 """`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU.
 
-Asked for everything, it does what a change must pass in a few minutes, a sample of each kernel: every entry point on
-each architecture, and on one of those with the same capabilities every value of every define and every part of a
-generated program's variant. Every two such values that one program has occur together on the architectures that the
-table marks `whole`, and what these do not have somewhere else. `--all`, `--arch` and `--kernel` build all that they
-name.
+Asked for everything, it does what a change must pass in a few minutes: every program for the architectures that the
+table marks `whole`, and for the others a sample of each kernel: every entry point on each, and on one of those with the
+same capabilities every value of every define and every part of a generated program's variant. A program that no `whole`
+architecture has is compiled for one that has it. `--all`, `--arch` and `--kernel` build all that they name.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from heapq import heapify, heappop, heappush
-from itertools import combinations
 
 import click
 from rich.console import Console
@@ -55,19 +53,18 @@ class _Wanted:
         """What a sample is taken of: the programs of a file, or those that a kernel generates."""
         return self.kernel if "\n" in self.job.source else self.job.source
 
-    def traits(self) -> set[Hashable]:
-        """What a sample of the group's programs must have once: entry points on each architecture, values for each set
-        of capabilities, and each two values of one program on a `whole` architecture, or else on any.
+    def program(self) -> tuple[object, ...]:
+        """The same for one program on several architectures."""
+        return self.group(), *([self.variant] if "\n" in self.job.source else self.job.options())
 
-        Sources branch by what an architecture can do, so that a value tried on sm_80 says the same of sm_86.
+    def traits(self) -> set[Hashable]:
+        """What a sample of the group's programs must have once: entry points on each architecture, and values for each
+        set of capabilities, as sources branch by what an architecture can do.
         """
         values = re.split(r"[_ ]", self.variant) if "\n" in self.job.source else self.job.options()
-        pairs = {*combinations(sorted({*values}), 2)}
-        arch, name = self.job.arch, f"sm_{number(self.job.arch)}"
-        entries = {(arch, entry) for entry in (*(launch.entry for launch in self.launches), "any")}
-        each = {(architecture(name).capabilities, value) for value in values}
-        whole = {(arch, *pair) for pair in pairs} if name in whole_architectures() else set()
-        return {*entries, *each, *pairs, *whole}
+        can = architecture(f"sm_{number(self.job.arch)}").capabilities
+        entries = {(self.job.arch, entry) for entry in (*(launch.entry for launch in self.launches), "any")}
+        return {*entries, *((can, value) for value in values)}
 
 
 @click.command()
@@ -81,7 +78,7 @@ class _Wanted:
     metavar="COUNT",
     help="A first look: one program of so many kernels on each architecture, other kernels on the next.",
 )
-@click.option("--all", "everything", is_flag=True, help="Every program for every architecture, not a sample.")
+@click.option("--all", "everything", is_flag=True, help="Every program for every architecture, not a sample of most.")
 @click.option("--details", "every_entry", is_flag=True, help="A line per entry point, also without --arch or --kernel.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, a row per entry point.")
 @click.pass_context
@@ -98,7 +95,7 @@ def command(
 ) -> None:
     """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile.
 
-    Without --arch and --kernel, a sample of each kernel's programs is built; --all builds every one.
+    Without --arch and --kernel, most architectures get a sample of each kernel's programs; --all builds every one.
     With EXPERIMENT, the programs of its run are compiled ahead, so that the run finds them in the cache.
     """
     if candidates and not experiments:
@@ -231,11 +228,15 @@ def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Ite
 
 
 def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
-    """Of each group, programs that have all of its traits."""
+    """All of `whole` architectures; of each group elsewhere, programs with all of its traits, and those only there."""
+    whole = {one.job.identity(): one for one in wanted if f"sm_{number(one.job.arch)}" in whole_architectures()}
+    known = {one.program() for one in whole.values()}
     groups: dict[str, dict[str, set[Hashable]]] = {}
     for one in wanted:
-        groups.setdefault(one.group(), {}).setdefault(one.job.identity(), set()).update(one.traits())
-    sample = {name for members in groups.values() for name in cover(members)}
+        if one.job.identity() not in whole:
+            new = set() if one.program() in known else {one.program()}
+            groups.setdefault(one.group(), {}).setdefault(one.job.identity(), set()).update(one.traits() | new)
+    sample = {*whole, *(name for members in groups.values() for name in cover(members))}
     return [one for one in wanted if one.job.identity() in sample]
 
 

@@ -96,7 +96,7 @@ class Architecture:
     compiled: bool = False
     """Whether every kernel must compile for it, and `nnzbench compile` shows it unasked."""
     whole: bool = False
-    """Of these, whether what `nnzbench compile` builds unasked has every two values of one program together."""
+    """Of these, whether `nnzbench compile` builds every program for it unasked, rather than a sample of each kernel."""
     shared_unit: int = 128
     """Shared memory is handed out to blocks in steps of so many bytes."""
     reserved_bytes: int = 1 * _KIB
@@ -202,7 +202,7 @@ def compiled_architectures() -> tuple[str, ...]:
 
 
 def whole_architectures() -> frozenset[str]:
-    """Names of those whose sample of programs has every two values together, and not only each."""
+    """Names of those that every program of every kernel is compiled for, where the others get a sample."""
     return frozenset(one.name for one in _TABLE if one.compiled and one.whole)
 
 
