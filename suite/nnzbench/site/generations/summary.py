@@ -20,6 +20,7 @@ GpuKey = tuple[str, str]
 """Slug, and `measured` or `published`."""
 Names = Mapping[GpuKey, str]
 """What each GPU is called, from the oldest."""
+PROBLEM = ["experiment", "case", "policy"]
 SPLIT_LEVELS, SPLIT_CASES = 3, 3
 """A group keeps its sparsity levels apart where there are at most so many, each with at least so many problems."""
 LATER = {
@@ -67,23 +68,24 @@ def compare(frame: pd.DataFrame, names: Names) -> Comparison:
 
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
-    """Whether a row's problem has a like kernel on two GPUs, on one pattern and over one baseline."""
-    keep = pd.Series(False, index=points.index)
-    unlike: dict[str, set[str]] = {}
-    for (experiment, case, _), rows in points.groupby(["experiment", "case", "policy"], sort=True):
-        measured = rows[rows["kind"] == "measured"]
-        last = measured if len(measured) else rows
-        newest = last[last["gpu"] == gpu_order(list(last["gpu"]))[-1]]
-        patterns = {"", *newest["pattern"]}
-        same = rows["pattern"].isin(patterns) & rows["baseline"].isin(newest["baseline"]) & rows["speedup"].notna()
-        if not rows["pattern"].isin(patterns).all():
-            unlike.setdefault(str(experiment), set()).add(str(case))
-        if len(rows[same & rows["alike"]][["gpu", "kind"]].drop_duplicates()) > 1:
-            keep[rows.index[same]] = True
+    """Whether a row's problem has a like kernel on two GPUs, on one pattern and over one baseline: the newest GPU's."""
+    order = gpu_order(list(points["gpu"]))
+    rank = points["gpu"].map({gpu: at for at, gpu in enumerate(order)}) + len(order) * (points["kind"] == "measured")
+    newest = points[rank == rank.groupby([points[name] for name in PROBLEM]).transform("max")]
+
+    def as_newest(column: str) -> Any:
+        keys = [*PROBLEM, column]
+        return pd.MultiIndex.from_frame(points[keys]).isin(pd.MultiIndex.from_frame(newest[keys]))
+
+    known = as_newest("pattern") | (points["pattern"] == "")
+    same = known & as_newest("baseline") & points["speedup"].notna()
+    gpus = points[same & points["alike"]].drop_duplicates([*PROBLEM, "gpu", "kind"]).groupby(PROBLEM).size()
+    keep = same & pd.MultiIndex.from_frame(points[PROBLEM]).isin(gpus.index[gpus > 1])
+    unlike = points[~known].groupby("experiment")["case"].nunique()
     gaps = [
-        f"{len(cases)} problems of {experiment} were run on other patterns (real or synthetic ones) on another GPU and "
+        f"{count} problems of {experiment} were run on other patterns (real or synthetic ones) on another GPU and "
         "are not compared."
-        for experiment, cases in unlike.items()
+        for experiment, count in unlike.items()
     ]
     return keep, gaps
 
