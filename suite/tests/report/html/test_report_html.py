@@ -36,9 +36,12 @@ from nnzbench.site.build import build
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index import page as html
 
+FEW = fake_records.table1()[:52]
+"""Two problems, where it does not matter which."""
+
 
 def test_report_writes_the_page_beside_the_recordings(tmp_path):
-    put(tmp_path)
+    put(tmp_path, rows=FEW)
     build(tmp_path, ["eie_table4"])  # not recorded: nothing but the page is drawn
     first = (tmp_path / "index.html").read_bytes()
     assert b"</html>" in first
@@ -75,14 +78,14 @@ def test_missing_experiments_are_named(tmp_path, page):
     rows = re.findall(r"<tr><th scope=\"row\"><code>(\w+)</code></th>(.*?)</tr>", page, re.DOTALL)
     missing = {name for name, rest in rows if "not recorded yet" in rest}
     assert missing == set(EXPERIMENTS) - {"sparsert_table1"}
-    put(tmp_path, rows=[dataclasses.replace(row, experiment="my_layers") for row in fake_records.table1()[:40]])
+    put(tmp_path, rows=[dataclasses.replace(row, experiment="my_layers") for row in FEW])
     text = rendered(tmp_path)
     assert "Small pruned layers" not in visible(text)
     assert 'href="nvidia-h200/my_layers/README.md"' in text
 
 
 def test_pages_of_no_single_gpu_are_linked(tmp_path):
-    put(tmp_path)
+    put(tmp_path, rows=FEW)
     assert "generations/README.md" not in rendered(tmp_path)
     for name in ("generations", "sputnik_figure2"):
         (tmp_path / name).mkdir()
@@ -99,9 +102,9 @@ def test_links_lead_to_the_pages_of_each_recording(page):
 
 
 def test_refused_records_are_named_and_the_rest_is_drawn(tmp_path):
-    put(tmp_path)
+    put(tmp_path, rows=FEW)
     broken = tmp_path / H200 / "eie_table4"
-    fake_records.write(broken, on(H200, fake_records.table1()[:20], experiment="eie_table4"))
+    fake_records.write(broken, on(H200, FEW[:20], experiment="eie_table4"))
     path = broken / "records.csv"
     path.write_text(path.read_text().rstrip("\n"))
     text = rendered(tmp_path)
@@ -115,7 +118,7 @@ def test_names_are_escaped(tmp_path, monkeypatch, alike):
     if not alike:
         monkeypatch.setattr(shown, "inert", str)
     evil = "</script><script>alert(1)</script><b>"
-    rows = [dataclasses.replace(row, variant=row.variant + evil) for row in fake_records.table1()]
+    rows = [dataclasses.replace(row, variant=row.variant + evil) for row in FEW]
     put(tmp_path, rows=rows, name=f"GPU {evil}")
     text = rendered(tmp_path)
     assert "<script>alert" not in text
@@ -126,7 +129,7 @@ def test_names_are_escaped(tmp_path, monkeypatch, alike):
 
 
 def test_claims_stand_as_their_table_has_them(tmp_path):
-    put(tmp_path)
+    put(tmp_path, rows=FEW)
     claims = pd.DataFrame(
         [["A paper", "`panel` is 2 times as fast & <b>more", "figure 1", "x", 2.0, "V100", 1.5, "weaker"],
          ["A paper", "it needs training", "figure 2", "%", None, "", None, "not measurable"]],
