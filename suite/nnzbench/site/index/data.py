@@ -44,12 +44,6 @@ ROW = (
 )  # fmt: skip
 """`below` and `above` are how far the quartiles lie from the median: short numbers, and there are many."""
 OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
-USED = [
-    "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
-    "policy", "status", "median_us", "q1_us", "q3_us", "flops", "bytes", "relative_error", "environment", "math",
-    "role", "limit_share", "cut_short", "superseded",
-]  # fmt: skip
-"""Columns of records."""
 ROOFS = ("copy_gbs", "l2_gbs", "fp32_tflops", "tf32_tflops", "f16_tflops")
 DIGITS = 5
 
@@ -92,7 +86,7 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
     for results in recorded:
         page = page_of(results.experiment) or render.generic(results)
         drawn = results.frame["median_us"].notna() & results.frame["policy"].isin(POLICIES)
-        timed = results.frame.loc[drawn, USED]  # the other columns would be copied often
+        timed = results.frame[drawn]
         view = View(replace(results, frame=timed), page.attributes)
         mine = _series(view)
         if not mine:  # as on the processor, where nothing is timed

@@ -17,7 +17,7 @@ from nnzbench.records.record import read_records
 from nnzbench.records.selection import select
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
-from nnzbench.site.generations import pruned_model
+from nnzbench.site.generations.products import pruned_model
 
 TIMES = {
     ("cublas", "f16_default_nn"): 10.0,
@@ -97,7 +97,7 @@ def test_without_records_the_published_means_of_all_matrices_stand_alone() -> No
 
 
 def test_the_generations_page_answers_what_pruning_gains(folder: Path) -> None:
-    alone, beside = pruned_model.answer([]), pruned_model.answer([load(folder)])
+    alone, beside = pruned_model([]), pruned_model([load(folder)])
     assert "**V100** from 98 % zeros (1.26×)" in alone.words
     assert "**A100** never (0.87× at 98 % zeros)" in alone.words
     assert "**NVIDIA H200** never (0.50× at 98 % zeros)." in beside.words
@@ -113,11 +113,11 @@ def test_the_generations_page_answers_what_pruning_gains(folder: Path) -> None:
 def test_what_the_run_did_not_tune_is_marked_where_it_counts(folder: Path) -> None:
     """The rule's own choice stays as it is however long a run tunes; the fastest of all kernels does not."""
     fake_records.tuned(folder, lambda row: ["first"] if row.kernel in ("row_stream", "sputnik") else ["all"])
-    words = pruned_model.answer([load(folder)]).words
+    words = pruned_model([load(folder)]).words
     assert "**NVIDIA H200** never (" in words
     assert "**NVIDIA H200**, before tuning, from 50 % zeros (2.00×)" in words
     fake_records.tuned(folder, lambda row: ["first"] if row.kernel == "cublaslt" else ["all"])
-    assert "**NVIDIA H200**, before tuning, never (" in pruned_model.answer([load(folder)]).words
+    assert "**NVIDIA H200**, before tuning, never (" in pruned_model([load(folder)]).words
 
 
 def test_a_matrix_without_a_dense_time_is_in_no_mean(folder: Path, tmp_path: Path) -> None:
