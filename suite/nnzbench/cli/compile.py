@@ -49,19 +49,24 @@ class _Wanted:
     job: Job
     launches: tuple[Launch, ...]
 
+    @property
+    def generated(self) -> bool:
+        """Whether the program is its plan's own text, which its variant names, and not a file with defines."""
+        return "\n" in self.job.source
+
     def group(self) -> str:
         """What a sample is taken of: the programs of a file, or those that a kernel generates."""
-        return self.kernel if "\n" in self.job.source else self.job.source
+        return self.kernel if self.generated else self.job.source
 
     def program(self) -> tuple[object, ...]:
         """The same for one program on several architectures."""
-        return self.group(), *([self.variant] if "\n" in self.job.source else self.job.options())
+        return self.group(), *([self.variant] if self.generated else self.job.options())
 
     def traits(self) -> set[Hashable]:
         """What a sample of the group's programs must have once: entry points on each architecture, and values for each
         set of capabilities, as sources branch by what an architecture can do.
         """
-        values = re.split(r"[_ ]", self.variant) if "\n" in self.job.source else self.job.options()
+        values = re.split(r"[_ ]", self.variant) if self.generated else self.job.options()
         can = architecture(f"sm_{number(self.job.arch)}").capabilities
         entries = {(self.job.arch, entry) for entry in (*(launch.entry for launch in self.launches), "any")}
         return {*entries, *((can, value) for value in values)}
@@ -229,8 +234,9 @@ def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Ite
 
 def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
     """All of `whole` architectures; of each group elsewhere, programs with all of its traits, and those only there."""
-    whole = {one.job.identity(): one for one in wanted if f"sm_{number(one.job.arch)}" in whole_architectures()}
-    known = {one.program() for one in whole.values()}
+    names = whole_architectures()
+    whole = {one.job.identity(): one.program() for one in wanted if f"sm_{number(one.job.arch)}" in names}
+    known = {*whole.values()}
     groups: dict[str, dict[str, set[Hashable]]] = {}
     for one in wanted:
         if one.job.identity() not in whole:

@@ -121,7 +121,7 @@ INTERCHANGEABLE = frozenset({"dlmc", "weights", "standin"})
 
 _NAME = re.compile(
     r"(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
-    r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8|f8))?"
+    rf"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>{'|'.join(one for one in ITEM_BYTES if one != 'f32')}))?"
 )
 
 

@@ -20,6 +20,7 @@ from nnzbench.devices.contract import each
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.composed.decoder_products import Family, Network, Product
 from nnzbench.kernels.registry import About, register
+from nnzbench.kernels.vendor.support import refusal
 from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, angles
@@ -266,8 +267,7 @@ def _parts(network: Network) -> Iterator[Candidate]:
                 try:
                     yield _part(network, kernel, name, family)
                 except Unsupported as error:
-                    refused = functools.partial(_refuse, str(error))
-                    yield Candidate(f"{family.math}_{kernel}_{name}", family.math, refused)
+                    yield refusal(f"{family.math}_{kernel}_{name}", family.math, str(error))
     yield _part(network, HEAD, HEAD, DENSE)
 
 
@@ -288,10 +288,6 @@ def _weight_bytes(candidate: Candidate, family: Family) -> int:
     weights: int = made.sparse.m * made.sparse.k
     whole = weights * ITEM_BYTES[family.math]
     return whole // 2 + weights // 8 if "cusparselt" in family.kernels else whole
-
-
-def _refuse(reason: str) -> Prepared:
-    raise Unsupported(reason)
 
 
 def _steps(network: Network) -> Iterator[Candidate]:
