@@ -37,6 +37,7 @@ from nnzbench.records.record import RecordError
 @click.command()
 @click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=options.experiments)
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
+@options.kernel_option()
 @click.option("--seconds", type=click.FloatRange(0.5, 600), default=5.0, show_default=True, help="Of a window.")
 @click.option("--trials", type=click.IntRange(1, 100), default=3, show_default=True, help="Two windows each, ABBA.")
 @click.option("--budget", callback=seconds_of, metavar="25m", help="Begin nothing that would end after this time.")
@@ -61,7 +62,7 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
     device = devices.open_device(asked["device"]) if asked["device"] else devices.open_gpu()
     try:
         ends = None if asked["budget"] is None else began + asked["budget"]
-        run = Run(device.gpu, asked["out"] or paths.results(), recipe, asked["problems"], ends)
+        run = Run(device.gpu, asked["out"] or paths.results(), recipe, asked["problems"], ends, asked["kernels"])
         work = [item for one in chosen for item in run.work(one)]
         with progress_bar() as progress:
             done = run.all(work, device, progress)
@@ -104,6 +105,8 @@ class Run:
     recipe: Recipe
     patterns: tuple[str, ...] = ()
     ends: float | None = None
+    kernels: tuple[str, ...] = ()
+    """These alone, where any are named."""
     left: list[Item] = field(default_factory=list)
 
     def work(self, one: Experiment) -> list[Item]:
@@ -118,7 +121,9 @@ class Run:
             raise RecordError(
                 f"{folder} has no records: `nnzbench run {one.name}` finds the candidates whose energy is measured"
             ) from None
-        every = _contests(one, results, folder)
+        every = list(self._contests(one, results))
+        if self.kernels and not every:
+            raise NothingMatched(f"{one.name}: no two candidates that were fastest are of {', '.join(self.kernels)}")
         for pattern in self.patterns:
             if not any(_named(item, pattern) for item in every):
                 names = [item.stem for item in every]
@@ -129,6 +134,20 @@ class Run:
         have = Counter() if self.recipe.check else Counter(row.candidate for row in ENERGY.read(folder))
         begun = [min(have[key] for key in _keys(item, results.device)) // 2 for item in wanted]
         return [replace(item, begun=at) for item, at in zip(wanted, begun, strict=True) if at < self.recipe.trials]
+
+    def _contests(self, one: Experiment, results: ResultSet) -> Iterator[Item]:
+        """Of problems that more than one candidate runs; a check takes each by itself."""
+        asked = _asked(one.name)
+        found = facts.chosen(results, (*asked.subjects, *asked.baselines))
+        problems = {problem.name: problem for problem in replace(one, full=True).problems()}
+        rest = [stem_of(problem.name) for problem, _ in spread([(problem, ()) for problem in problems.values()])]
+        for stem in dict.fromkeys((*typical(one.name, problems.values()), *rest)):
+            if stem in found:
+                rows = found[stem]
+                mine = rows[rows["kernel"].isin(self.kernels)] if self.kernels else rows
+                entrants = tuple(_entrants(mine, problems))
+                if len(entrants) > (0 if self.recipe.check else 1):
+                    yield Item(results.folder, stem, entrants)
 
     def all(self, work: Sequence[Item], device: Device, progress: RunProgress) -> list[tuple[Item, list[Window]]]:
         """Every contest that still fits, each trial on disk as it ends; with what its windows say."""
@@ -164,19 +183,6 @@ class Run:
             except Unsupported as error:
                 progress.tell(str(error))
         return found
-
-
-def _contests(one: Experiment, results: ResultSet, folder: Path) -> list[Item]:
-    asked = _asked(one.name)
-    found = facts.chosen(results, (*asked.subjects, *asked.baselines))
-    problems = {problem.name: problem for problem in replace(one, full=True).problems()}
-    first = [stem for stem in typical(one.name, problems.values()) if stem in found]
-    rest = [stem_of(problem.name) for problem, _ in spread([(problem, ()) for problem in problems.values()])]
-    return [
-        Item(folder, stem, entrants)
-        for stem in dict.fromkeys((*first, *rest))
-        if stem in found and len(entrants := tuple(_entrants(found[stem], problems))) > 1
-    ]
 
 
 def _entrants(rows: pd.DataFrame, problems: dict[str, Problem]) -> Iterator[Entrant]:

@@ -119,6 +119,14 @@ def test_a_check_compares_windows_of_the_same_candidate(board, tmp_path):
     assert "DISAGREES" in worse.stdout
 
 
+def test_a_kernel_that_is_named_is_checked_alone_and_meets_none_in_a_contest(board, tmp_path):
+    assert measured("--check", "--trials", "1", "--problem", "p0*", "--kernel", "plain").exit_code == 0
+    assert {row.kernel for row in windows(tmp_path)} == {"plain"}
+    result = measured("--kernel", "plain")
+    assert result.exit_code == 2
+    assert "no two candidates that were fastest are of plain" in result.stderr
+
+
 def test_a_power_sensor_that_disagrees_refuses_all_and_status_1_says_so(board, tmp_path):
     board.clocks.gain = 1.2
     result = measured("--trials", "1", "--problem", "p0*")
