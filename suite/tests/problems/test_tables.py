@@ -22,7 +22,7 @@ from nnzbench.problems.tables import TableError
 EXPECTED = {
     "awkward_sizes": 34, "balanced_figure1": 15, "balanced_figure4": 66, "balanced_models": 54,
     "direct_conv_codebook": 4, "direct_conv_table6": 32, "direct_conv_table7": 16, "direct_conv_table8": 18,
-    "direct_conv_table9": 12, "dlmc_n512": 84, "eie_format": 36, "eie_table4": 18, "ese_lstm": 12, "llm_layers": 200,
+    "direct_conv_table9": 12, "dlmc_n512": 84, "eie_format": 36, "eie_table4": 18, "ese_lstm": 12, "llm_layers": 259,
     "fp8_layers": 44, "gemm_2to4": 592, "granularity": 40, "nm_sparsity": 30, "pays_map": 198, "sparsert_ablation": 20,
     "sparsert_table1": 31, "sparsert_table3": 8, "spmm_scaling": 12, "sputnik_ablation": 720, "sputnik_attention": 5,
     "sputnik_dlmc": 360, "sputnik_figure1": 15, "sputnik_figure7": 11, "sputnik_mobilenet": 180, "sputnik_rnn": 156,
@@ -55,7 +55,7 @@ def test_loads_with_unique_names(experiment):
 
 def test_a_table_may_name_its_sample():
     some, every = tables.load("llm_layers"), tables.load("llm_layers", full=True)
-    assert len(every) == 831
+    assert len(every) == 876
     assert set(some) < set(every)
     assert {p.n for p in every} == {1, 8, 16, 32, 64, 128, 256}
     matrices = [(p.m, p.k, p.sparsity, p.source, p.dtype) for p in every]

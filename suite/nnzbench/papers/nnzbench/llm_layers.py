@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.facts.groups import Group
@@ -16,6 +20,8 @@ from nnzbench.facts.table import Comparison
 from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.plans.architectures import sm_count
 from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
+from nnzbench.problems.operands import I8_STEPS, Maker
+from nnzbench.problems.problem import DType
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
@@ -124,6 +130,51 @@ LARGE = Group(where="pattern == '' and 2 * m * k >= 2**26", words="uniform patte
 SMALL = Group(where="pattern == '' and 2 * m * k < 2**26", words="uniform patterns of layers of 32 MB")
 MAGNITUDE = Group(where="pattern == '_mag'", words="patterns like magnitude pruning's")
 TWO_OF_FOUR = Group(where="pattern == '_2of4'", words="2:4 patterns")
+HALVED: tuple[DType, ...] = ("f16", "bf16", "i8", "f8")
+"""Arithmetics in which 2:4 patterns are multiplied, and dense weights of the same layers."""
+ROWS = 256
+
+
+def against_all(level: int, n: int) -> Group:
+    """Uniform patterns at a level beside the same layers in every arithmetic, dense and 2:4."""
+    words = f"uniform patterns at {level} % zeros"
+    cases = rf"(\w+?)_(\d+x\d+x\d+)_{level}_uniform"
+    return Group(words=words, columns=n, cases=cases, baseline_cases=r"(\w+?)_2of4_(\d+x\d+x\d+)_50_nm")
+
+
+@functools.cache
+def rounding_errors() -> dict[str, float]:
+    """By arithmetic, the root mean square of what rounding the operands makes of a 2:4 layer's results, of the results'
+    own: of sums in float64, for `ROWS` rows."""
+    (problem,) = (
+        one
+        for one in replace(LLM_LAYERS, full=True).problems()
+        if one.label == "llama2_7b_qkvo_2of4" and one.n == 16 and one.dtype == "f16"
+    )
+    given = Maker().operands(replace(problem, dtype="f32"))
+
+    def product(dtype: DType) -> NDArray[np.float64]:
+        own, steps = given.cast(dtype), I8_STEPS if dtype == "i8" else 1
+        rows = slice(0, int(own.sparse.offsets[ROWS]))
+        weights = np.zeros((ROWS, problem.k))
+        weights[np.repeat(np.arange(ROWS), own.sparse.row_lengths[:ROWS]), own.sparse.indices[rows]] = (
+            own.sparse.values[rows]
+        )
+        return weights @ own.dense["b"].astype(np.float64) / steps**2
+
+    exact = product("f32")
+    return {math: float(np.linalg.norm(product(math) - exact) / np.linalg.norm(exact)) for math in HALVED}
+
+
+def _errors(view: View) -> pd.DataFrame | None:
+    """What rounding the operands costs, and the largest error of a product of rounded ones on this GPU."""
+    right = view.frame[(view.frame["status"] == "ok") & view.frame["math"].isin(HALVED)]
+    found = right.groupby("math", observed=True)["relative_error"].max()
+    lines = [(MATHS[one], f"{rounding_errors()[one]:.2g}", f"{found[one]:.2g}") for one in HALVED if one in found]
+    heads = ["arithmetic", "rounding the operands, of the results (root mean square)", "summing, largest of Σ|ab|"]
+    return pd.DataFrame(lines, columns=heads) if len(lines) > 1 else None
+
+
 UPSTREAM = {"llm_flash_llm": "Flash-LLM, the authors' code", "llm_spinfer": "SpInfer, the authors' code"}
 """Sessions of `datasets/peers/times.csv` with the same layers on uniform patterns."""
 
@@ -155,6 +206,7 @@ def llm_layers() -> Page:
         kernel(name, "f16") for name in ("tensor_spmm", "delta_spmv", "flash_llm", "spinfer", "sputnik")
     )
     best = written_here("f16")
+    rivals = (*map(best_dense, HALVED), *(kernel("cusparselt", math) for math in HALVED))
     groups = tuple(
         Group(level=level, columns=n) for level, n in ((90, 16), (70, 16), (90, 1), (80, 16), (90, 64), (90, 256))
     )
@@ -191,8 +243,12 @@ def llm_layers() -> Page:
             Pivot("Best sparse kernel over dense fp16, layers of 64 MB and more", (best,), "ratio", FP16, ("n",),
                   "level", LARGE, collapsed=False),
             Pivot("The same, layers of 32 MB", (best,), "ratio", FP16, ("n",), "level", SMALL),
-            Pivot("2:4 patterns (half of the weights): over dense fp16", (kernel("cusparselt", "f16"), best), "ratio",
+            RatioTable("The best sparse fp16 kernel over the same layers dense and 2:4, in every arithmetic",
+                       Comparison((best,), rivals, tuple(against_all(level, n) for n in (1, 16, 64)
+                                                         for level in (90, 80, 70))), collapsed=False),
+            Pivot("2:4 patterns (half of the weights): over dense fp16", (*rivals[1:], best), "ratio",
                   FP16, ("layer", "subject"), "n", TWO_OF_FOUR),
+            Made("What rounding the same operands costs in each arithmetic", _errors, "rounding is no row of a kernel"),
             *(
                 RatioTable(f"In {MATHS[math]}", Comparison((written_here(math),), (best_dense(math),),
                                                            by=("layer", "n", "level")))

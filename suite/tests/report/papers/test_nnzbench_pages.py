@@ -14,7 +14,7 @@ from sputnik_records import Timed, drawn, records, view_of
 from nnzbench.facts.results import load
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.catalogue import experiment
-from nnzbench.papers.nnzbench import awkward_sizes, spmm_scaling, training_step
+from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, spmm_scaling, training_step
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
@@ -164,3 +164,24 @@ def test_the_input_gradient_has_the_transpose_of_the_layers_own_weights() -> Non
     assert (backward.m, backward.k) == (forward.k, forward.m)
     one, other = make_operands(forward).sparse, make_operands(backward).sparse
     assert (other.to_dense() == one.to_dense().T).all()
+
+
+def test_a_sparse_layer_is_beside_the_same_layer_in_every_arithmetic(tmp_path: Path) -> None:
+    rows = records(
+        "llm_layers",
+        (
+            ("tensor_spmm", "n16", lambda p: 10.0 if p.source.startswith("uniform") and p.dtype == "f16" else None),
+            ("cublaslt", "f8_rowmajor", lambda p: 15.0 if p.dtype == "f8" else None),
+            ("cusparselt", "i8_colmajor", lambda p: 5.0 if p.dtype == "i8" else None),
+        ),
+    )
+    _, facts = drawn(tmp_path, "llm_layers", rows)
+    group = llm_layers.against_all(90, 16).label
+    assert facts[group, "best sparse kernel fp16", "best dense FP8"] == pytest.approx(1.5)
+    assert facts[group, "best sparse kernel fp16", "cuSPARSELt INT8"] == pytest.approx(0.5)
+
+
+def test_rounding_operands_costs_more_the_fewer_bits_are_left() -> None:
+    found = llm_layers.rounding_errors()
+    assert 0 < found["f16"] < found["bf16"] < found["i8"] < found["f8"] < 0.1
+    assert found["bf16"] == pytest.approx(8 * found["f16"], rel=0.05), "three bits fewer"
