@@ -54,7 +54,7 @@ from nnzbench.measure.trial import failure
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
 from nnzbench.plans.plan import Launch, Plan, Prepared, Unsupported
-from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.experiment import OF_MODELS
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import NETWORKS, DType, Problem
 from nnzbench.report.data.text import markdown
@@ -124,7 +124,7 @@ def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Pla
                 prepared.poison()
                 prepared.run()
                 bits = digest(prepared.read().tobytes())
-                for policy in POLICIES:
+                for policy in OF_MODELS:
                     found = measure(device.timer, prepared.run, policy, capturable=prepared.capturable)
                     what = (name, problem.op, problem.dtype, problem.name, plan.variant, device.name, number)
                     yield Row(*what, digest(*cubins), bits, policy, found.median, found.q1, found.q3)

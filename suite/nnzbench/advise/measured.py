@@ -23,7 +23,7 @@ from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Candidate
-from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.experiment import OF_MODELS
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem, name_of
 from nnzbench.problems.reference import reference
@@ -171,7 +171,7 @@ class Asked:
         self.n, self._problem = n, problem
         self._operands = layer.operands(problem)
         self.rows: list[Record] = []
-        policies = POLICIES if session.device.timer is not None else ()
+        policies = OF_MODELS if session.device.timer is not None else ()
         self.attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self.rows)
         subject = Subject(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
         self._sizes = _Sizes(self._operands)
@@ -198,7 +198,7 @@ def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes
                 worst = next((row for row in group if row.status == "wrong"), group[0])
                 yield Entry(kernel, math_name, worst.variant, reason=worst.reason, wrong=worst.status == "wrong")
             continue
-        best = {policy: _least([row for row in right if row.policy == policy]) for policy in POLICIES}
+        best = {policy: _least([row for row in right if row.policy == policy]) for policy in OF_MODELS}
         chosen = best["hot"] or best["cold"] or right[0]
         own = operands.sparse
         size = sizes.known.get((kernel, chosen.variant))

@@ -17,6 +17,7 @@ from nnzbench.contribute.published import Matrix, matrix
 from nnzbench.matrices import index
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, peaks_of
 from nnzbench.plans.plan import one_line
+from nnzbench.problems.experiment import WARM
 from nnzbench.problems.problem import NETWORKS, Op, Problem, parse
 from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import KEY, Record
@@ -148,7 +149,7 @@ def limits(rows: pd.DataFrame, snapshots: Snapshots) -> Iterator[str]:
         found, highest = snapshot.get("peaks") or {}, snapshot.get("gpu", {}).get("sm_clock_max_mhz")
         rates = [float(found.get(rate) or 0) for rate in _RATES]
         if all(rates):
-            in_cache = (some["policy"] == "hot") & (some["bytes"] <= (found.get("l2_bytes") or 0))
+            in_cache = some["policy"].isin(WARM) & (some["bytes"] <= (found.get("l2_bytes") or 0))
             moving = some["bytes"] / np.where(in_cache, rates[3], rates[4]) * 1e-3
             least = np.maximum(some["flops"] / max(rates[:3]) * 1e-6, moving)
             low = some["limit_us"] - some["floor_us"] < LIMIT_SHARE * least - _CLOSE * some["floor_us"]

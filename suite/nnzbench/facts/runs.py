@@ -23,14 +23,14 @@ from nnzbench.records.record import Key, Record, RecordError, read_records
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
-SAME_WITHIN = {"hot": 0.04, "cold": 0.07, "stream": 0.04}
+SAME_WITHIN = {"hot": 0.04, "cold": 0.07, "stream": 0.04, "loop": 0.04}
 """Relative difference up to which two medians are called the same: 99 of 100 pairs of one build, hot and cold; streamed
-launches are taken as hot ones, which they are timed like."""
+and looped launches are taken as hot ones, which they are timed like."""
 DIFFERENT_BEYOND = 0.15
 """Smallest relative difference that is ever called one: no pair of one build."""
 Z = 3.5
 """Half width of a median's interval in standard errors: one false call in some 2,000 if noise were normal."""
-RESOLUTION_US = {"hot": 0.025, "cold": 0.25, "stream": 0.025}
+RESOLUTION_US = {"hot": 0.025, "cold": 0.25, "stream": 0.025, "loop": 0.025}
 """Half a step of the event timer (0.5 us as documented); all but cold samples spread it over ten launches or more."""
 
 

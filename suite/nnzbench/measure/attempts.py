@@ -306,6 +306,6 @@ def _remarks(timed: Measurement | None, outcome: Outcome, policy: str) -> str:
         remarks.append("ended early, clearly behind a faster candidate")
     elif not timed.stable:
         remarks.append("median not settled within the time limit")
-    if policy != "cold" and not outcome.capturable:
+    if policy in ("hot", "stream") and not outcome.capturable:
         remarks.append("stream launches, not a graph")
     return "; ".join(remarks)

@@ -9,14 +9,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nnzbench.problems.experiment import POLICIES
+
 Phase = Literal[
-    "operands", "reference", "planning", "compiling", "preparing", "checking", "hot", "cold", "stream", "warming",
-    "memory", "waiting", "recording",
+    "operands", "reference", "planning", "compiling", "preparing", "checking", "hot", "cold", "stream", "loop",
+    "warming", "memory", "waiting", "recording",
 ]  # fmt: skip
 """`operands`: patterns, values, their rounding; `reference`: the float64 result; `planning`: enumerating candidates,
 with their packing and generated code; `preparing`: uploading, loading, libraries' own preparation, the first run;
 `checking`: comparing with the float64 result; `waiting`: for another process to leave the GPU."""
-ON_GPU: tuple[Phase, ...] = ("preparing", "hot", "cold", "stream", "warming", "memory")
+ON_GPU: tuple[Phase, ...] = ("preparing", *POLICIES, "warming", "memory")
 """Phases in which the GPU is one process's own."""
 
 

@@ -25,7 +25,7 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems import networks
 from nnzbench.problems.decoder import Case
-from nnzbench.problems.experiment import USUAL
+from nnzbench.problems.experiment import USUAL, WARM
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
@@ -69,8 +69,9 @@ class Peaks:
     """Number of streaming multiprocessors."""
 
     def floor_us(self, policy: str) -> float | None:
-        """Time of an empty kernel under `policy`, microseconds: back to back, or alone (`cold`)."""
-        return {"hot": self.floor_hot_us, "cold": self.floor_cold_us, "stream": self.floor_hot_us}.get(policy)
+        """Time of an empty kernel under `policy`, microseconds: alone (`cold`), or back to back, as in a graph."""
+        known = {"cold": self.floor_cold_us, **dict.fromkeys(("hot", "stream", "loop"), self.floor_hot_us)}
+        return known.get(policy)
 
 
 def peaks_of(snapshot: Mapping[str, Any]) -> Peaks:
@@ -295,7 +296,7 @@ def roofline_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | Non
     """
     overhead = peaks.floor_us(policy)
     tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None, "f8": None}.get(math, peaks.f16_tflops)
-    held = min(work.bytes, peaks.l2_bytes or 0) if policy == "hot" else 0
+    held = min(work.bytes, peaks.l2_bytes or 0) if policy in WARM else 0
     if overhead is None or not tflops or not peaks.copy_gbs or (held and not peaks.l2_gbs):
         return None
     memory = (work.bytes - held) / peaks.copy_gbs + (held / peaks.l2_gbs if peaks.l2_gbs else 0)

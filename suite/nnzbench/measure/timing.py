@@ -5,6 +5,7 @@ Cold: the L2 cache is overwritten before every launch, outside the timed interva
 Stream: launches back to back in one CUDA graph, each over another copy of the weights, so many that L2 holds none until
 its turn comes again. Dense operand and result are the same buffers for all, as in a model the activations of a layer
 come from the launch before it, and lie in L2.
+Loop: no graph; 25 launches, then 100 between two events, as many benchmarks time a kernel.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ REPLAY_US = 200.0
 """A timed replay lasts at least this long, so that event resolution (0.5 us as documented) is below 0.3 %."""
 LAUNCHES = (10, 200)
 """Fewest and most launches in one graph."""
+LOOP = (25, 100)
+"""Launches before the events of a loop's sample, and between them."""
 LONGEST_REPLAY_US = 2000.0
 """Where the fewest launches would take longer, a graph holds fewer, down to one: more samples fit in the wall cap."""
 FEWEST_SAMPLES = 3
@@ -127,7 +130,12 @@ def measure(
     is clear that it will not be reached. `watched` is put round what takes the samples.
     """
     rule = rule or StoppingRule()
-    batch = partial(timer.cold_us, run) if policy == "cold" else _hot_batch(timer, run, capturable, launches)
+    if policy == "cold":
+        batch: Batch = partial(timer.cold_us, run)
+    elif policy == "loop":
+        batch = partial(_loop_us, timer, run)
+    else:
+        batch = _hot_batch(timer, run, capturable, launches)
     if watched is not None:
         batch = watched(batch)
     until = clock() + rule.ramp_seconds
@@ -160,6 +168,15 @@ def repeat(run: Callable[[], None], times: int) -> None:
     """Enqueues the run so often."""
     for _ in range(times):
         run()
+
+
+def _loop_us(timer: Timer, run: Callable[[], None], samples: int) -> list[float]:
+    before, timed = LOOP
+    found = []
+    for _ in range(samples):
+        timer.elapsed_us(partial(repeat, run, before))
+        found.append(timer.elapsed_us(partial(repeat, run, timed)) / timed)
+    return found
 
 
 def _hot_batch(timer: Timer, run: Callable[[], None], capturable: bool, launches: int) -> Batch:

@@ -14,11 +14,14 @@ from typing import Literal, get_args
 from nnzbench.problems import tables
 from nnzbench.problems.problem import DType, Problem
 
-Policy = Literal["hot", "cold", "stream"]
-"""Launches back to back with operands as the last one left them, each alone after L2 was overwritten, or back to back
-over copies of the weights that L2 can't hold, as a model runs them."""
+Policy = Literal["hot", "cold", "stream", "loop"]
+"""Launches back to back with operands as the last one left them, each alone after L2 was overwritten, back to back
+over copies of the weights that L2 can't hold, as a model runs them, or enqueued one by one, as many benchmarks do."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 USUAL: tuple[Policy, ...] = ("hot", "cold")
+OF_MODELS: tuple[Policy, ...] = (*USUAL, "stream")
+WARM: tuple[Policy, ...] = ("hot", "loop")
+"""Those that find in L2 what the last launch left there."""
 
 AS_TABLE: tuple[DType, ...] = ()
 """A kernel runs each problem in the dtype that its table gives."""

@@ -194,3 +194,10 @@ def test_work_before_the_samples_is_not_timed():
     timer = FakeTimer()
     timer.times = times(timer)
     assert 20.0 in run(timer, "cold", StoppingRule(ramp_seconds=0.0)).samples_us
+
+
+def test_a_sample_of_a_loop_is_a_hundred_launches_between_two_events_after_twenty_five_others():
+    timer = FakeTimer(times=itertools.cycle([50.0] * 25 + [8.0] * 100))
+    result = run(timer, "loop", StoppingRule(ramp_seconds=0.0))
+    assert set(result.samples_us) == {8.0}
+    assert {name for name, *_ in timer.calls} == {"elapsed"}

@@ -55,6 +55,8 @@ ALGORITHMS = 8
 """Most heuristic results tried per math mode and layout, best guess first: later ones have not been seen to win."""
 FURTHER = 3
 """Of layouts other than the problem's own of B and C, which are many."""
+STORED = {"tf32": "f32", "f16_sums": "f16"}
+"""Storage type of arithmetic that is not named after it; `f16_sums` is fp16 summed in fp16, which no candidate does."""
 MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",), "i8": ("i8",)}
 """Math modes by problem dtype."""
 
@@ -82,7 +84,7 @@ class GemmCase:
     @property
     def dtype(self) -> str:
         """Storage type of operands and result."""
-        return "f32" if self.math == "tf32" else self.math
+        return STORED.get(self.math, self.math)
 
     @property
     def form(self) -> Form:
@@ -101,11 +103,14 @@ class GemmCase:
 def gemm_cases(dtype: str, turned: bool = True) -> list[GemmCase]:
     """Every math mode and layout for operands of `dtype`; the layouts that B and C have in a problem come first.
 
-    Without `turned` only those.
+    Without `turned` only those. Of 8-bit integers those contiguous along k come first: the others take eight times as
+    long (one H100).
     """
     if dtype == "f8":  # cuBLASLt's alone; Hopper wants both operands contiguous along k
         return [GemmCase("f8", False, True, c_turned) for c_turned in (False, True)]
     turns = ((False, False), (True, True), (True, False), (False, True))
+    if dtype == "i8" and turned:
+        turns = (*turns[1:3], turns[0], turns[3])
     return [
         GemmCase(math, transposed, *turn)
         for math in MODES[dtype]
@@ -131,14 +136,15 @@ class Handle:
 
 
 def compute_type(cublas: Any, math: str) -> int:
-    """cublasComputeType of an arithmetic class: sums in fp32, of 8-bit integers in 32-bit ones."""
-    names = {"tf32": "COMPUTE_32F_FAST_TF32", "i8": "COMPUTE_32I"}
+    """cublasComputeType of an arithmetic class: sums in fp32 but for `f16_sums`, of 8-bit integers in 32-bit ones."""
+    names = {"tf32": "COMPUTE_32F_FAST_TF32", "i8": "COMPUTE_32I", "f16_sums": "COMPUTE_16F"}
     return int(cublas.ComputeType[names.get(math, "COMPUTE_32F")])
 
 
 def scalars_of(math: str) -> Array:
     """Alpha and beta = 0 in the type of the sums; the host reads them at each call. Alpha takes FP8's scales away."""
-    return np.array([1 / F8_SCALE**2 if math == "f8" else 1, 0], np.int32 if math == "i8" else np.float32)
+    kinds = {"i8": np.int32, "f16_sums": np.float16}
+    return np.array([1 / F8_SCALE**2 if math == "f8" else 1, 0], kinds.get(math, np.float32))
 
 
 def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:
@@ -184,7 +190,7 @@ def product(
     """
     m, k, n = sizes
     cublas = handle.cublas
-    dtype = "f32" if math == "tf32" else math
+    dtype = STORED.get(math, math)
     kind, compute = CUDA_TYPE[dtype], compute_type(cublas, math)
     plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
     scalars = scalars_of(math)
@@ -364,7 +370,7 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
 def _proposed(device: GpuDevice, handle: LtHandle, case: GemmCase, problem: Problem) -> list[Array]:
     """The heuristic's algorithms for a mode and shape. Raises `Unsupported` where it knows none."""
     require_math(device, case.math)
-    most = FURTHER if (case.b_turned or case.c_turned) and case.math != "f8" else ALGORITHMS
+    most = FURTHER if (case.b_turned or case.c_turned) and case.math not in ("f8", "i8") else ALGORITHMS
     with refusing("cublaslt", lambda: LtProduct(handle, case, problem.m, problem.k, problem.n)) as product:
         found = refusing("cublaslt", lambda: product.algorithms(most))
     if not found:

@@ -9,7 +9,7 @@ from nnzbench.facts.results import each, geometric_mean
 from nnzbench.facts.selector import FP16, MATHS, best_dense, kernel
 from nnzbench.facts.table import Comparison, facts_of_pairs
 from nnzbench.problems import tables
-from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
+from nnzbench.problems.experiment import USUAL, Experiment, dtypes_of
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTable
 from nnzbench.report.pages.view import View
@@ -17,7 +17,7 @@ from nnzbench.report.pages.view import View
 EXPERIMENT = Experiment(
     "gemm_2to4", "Dense and 2:4 products, from A100 to B200", "nnzbench's own",
     "searched times of cuBLASLt and cuSPARSELt on six GPUs, published with SlideSparse (GitHub bcacdwk/vllmbench)",
-    dtypes_of("cublaslt", "cublas", "cusparselt"), policies=POLICIES,
+    dtypes_of("cublaslt", "cublas", "cusparselt"), policies=(*USUAL, "loop"),
     only={"cublaslt": "dense_*", "cublas": "dense_*", "cusparselt": "2to4_*"},
 )  # fmt: skip
 """The dense matrix is the unpruned one: tensor cores draw less power, and clock higher, where operands are zero."""

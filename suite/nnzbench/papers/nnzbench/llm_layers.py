@@ -19,7 +19,7 @@ from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kerne
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.plans.architectures import sm_count
-from nnzbench.problems.experiment import POLICIES, Experiment, dtypes_of
+from nnzbench.problems.experiment import OF_MODELS, Experiment, dtypes_of
 from nnzbench.problems.operands import I8_STEPS, Maker
 from nnzbench.problems.problem import DType
 from nnzbench.report.data import published
@@ -121,7 +121,7 @@ LLM_LAYERS = Experiment(
     "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
     dtypes_of("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer",
               "row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
-    policies=POLICIES, only={"cusparselt": "*_2of4"},
+    policies=OF_MODELS, only={"cusparselt": "*_2of4"},
 )  # fmt: skip
 """Dense products first: what everything is compared with is then recorded wherever a run ends."""
 

@@ -9,6 +9,8 @@ POLICIES = {
     "cold": "L2 overwritten before each launch, one launch between two events",
     "stream": "launches back to back in one CUDA graph, each over another copy of the weights, all copies together at "
     "least four times what L2 holds: what a layer of a model sees",
+    "loop": "25 launches enqueued one by one, then 100 between two events, operands as the last launch left them: as "
+    "many benchmarks time",
 }
 
 

@@ -1,0 +1,186 @@
+"""What the way of launching, and two choices of the published program, change in times that others published.
+
+    python runners/launching.py [--out FOLDER] [--problem GLOB ...]
+
+SSpMM's authors timed Sputnik and cuBLAS on four GPUs with a pair of events around each launch of an idle GPU, called
+Sputnik with the rows in their order (no row swizzle), and had cuBLAS sum in fp16. This times matrices of `dlmc_n512` in
+fp16 on the GPU at hand so, and as this suite does. Writes FOLDER/<gpu>/launching/: launching.csv, a row per problem,
+program and way, README.md and environment.json (default: results/). Exit status: 2 without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import itertools
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.devices import open_gpu
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.facts.crossover import times_as_fast
+from nnzbench.facts.results import geometric_mean
+from nnzbench.kernels.sputnik.spmm import Switches, heuristic_tile, spmm_plan
+from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
+from nnzbench.kernels.vendor.support import Inputs
+from nnzbench.measure.session import snapshot
+from nnzbench.measure.timing import QUICK, measure, warm_up
+from nnzbench.papers.nnzbench import dlmc_n512
+from nnzbench.plans.plan import Prepared, Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.experiment import Policy
+from nnzbench.problems.operands import Operands, make_operands
+from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
+from nnzbench.report.data.text import markdown, number
+
+FOLDER, FILE = "launching", "launching.csv"
+LAUNCHES = (10, 200)
+"""Not timed and timed, each in a pair of events of its own."""
+PROGRAMS = {
+    "sputnik": "Sputnik, the paper's rule, as this suite runs it",
+    "sputnik_unscaled": "the same, indices not scaled ahead (as the authors' fp16 kernel)",
+    "sputnik_unsorted": "the same, rows in their order (as SSpMM calls it)",
+    "cublas": "cuBLAS fp16, sums in fp32",
+    "cublas_f16_sums": "cuBLAS fp16, sums in fp16 (as SSpMM calls it)",
+}
+WAYS: tuple[Policy | Literal["pair"], ...] = ("hot", "loop", "pair")
+"""The policies of that name, and a pair of events around each launch while the GPU has nothing else to do."""
+WRONG = {"cublas_f16_sums": 0.02}
+"""Largest error, relative to the sum of magnitudes, of a result that is timed."""
+
+
+def programs(device: GpuDevice, problem: Problem, operands: Operands) -> Iterator[tuple[str, Prepared]]:
+    """Each of `PROGRAMS` for one problem."""
+    a, b = operands.sparse, operands.dense["b"]
+    tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
+    for name, switches in (
+        ("sputnik", Switches()),
+        ("sputnik_unscaled", Switches(prescale=False)),
+        ("sputnik_unsorted", Switches(prescale=False, load_balancing=False)),
+    ):
+        yield name, device.prepare(spmm_plan(a, b, tile, switches=switches))
+    inputs = Inputs(device, a)
+    for name, math in (("cublas", "f16"), ("cublas_f16_sums", "f16_sums")):
+        case = GemmCase(math, transposed=False)
+        yield name, prepare_gemm(inputs, case, a.m, case.weights(a), b)
+
+
+def in_pairs(device: GpuDevice, run: Callable[[], None]) -> list[float]:
+    """Microseconds of launches of an idle GPU, each between two events that the host waits for."""
+    backend, found = device.backend, []
+    for _ in range(sum(LAUNCHES)):
+        start, stop = backend.event(), backend.event()
+        backend.record(start)
+        run()
+        backend.record(stop)
+        found.append(backend.elapsed_ms(start, stop) * 1e3)
+    return found[LAUNCHES[0] :]
+
+
+def rows(device: GpuDevice, problem: Problem) -> Iterator[dict[str, object]]:
+    """A row per program and way; a wrong program is told and left out."""
+    operands = make_operands(problem)
+    truth = reference(problem, operands)
+    for name, prepared in programs(device, problem, operands):
+        try:
+            prepared.poison()
+            prepared.run()
+            error = relative_error(prepared.read(), truth)
+            if not error <= WRONG.get(name, 1e-3):
+                print(f"{problem.name} {name}: wrong, relative error {error:.3g}", file=sys.stderr)
+                continue
+            if device.timer is not None:
+                warm_up(device.timer, prepared.run, least=0.02, most=0.2)
+            for way in WAYS:
+                samples = (
+                    in_pairs(device, prepared.run)
+                    if way == "pair"
+                    else measure(device.timer, prepared.run, way, QUICK, prepared.capturable).samples_us
+                )
+                sizes = {one: getattr(problem, one) for one in ("source", "m", "k", "n")}
+                known = {"problem": problem.name, **sizes, "nnz": operands.sparse.nnz, "error": error}
+                yield {**known, "program": name, "way": way, "us": round(statistics.median(samples), 3)}
+        finally:
+            prepared.close()
+
+
+def over(table: pd.DataFrame, above: tuple[str, str], below: tuple[str, str]) -> tuple[float, float]:
+    """Geometric mean of a program and way's times over another's, and the mean difference, µs."""
+    wide = table.pivot(index="problem", columns=["program", "way"], values="us")[[above, below]].dropna()
+    ratio = geometric_mean(list(map(times_as_fast, wide[below], wide[above])))
+    return ratio, float((wide[above] - wide[below]).mean())
+
+
+def page(gpu: str, table: pd.DataFrame) -> str:
+    """README.md."""
+    pairs = (("sputnik_unscaled", "sputnik"), ("sputnik_unsorted", "sputnik_unscaled"), ("cublas_f16_sums", "cublas"))
+    launched = []
+    for name, way in itertools.product(PROGRAMS, WAYS[1:]):
+        ratio, longer = over(table, (name, way), (name, "hot"))
+        launched.append([PROGRAMS[name], way, number(ratio), f"{longer:+.1f}"])
+    changed = []
+    methods = table["problem"].map(lambda name: dlmc_n512.stratum(name)[0].replace("_", " "))
+    for (new, old), method in itertools.product(pairs, methods.unique()):
+        some = table[methods == method]
+        ratio, _ = over(some, (new, "hot"), (old, "hot"))
+        changed.append([PROGRAMS[new], PROGRAMS[old], method, str(some["problem"].nunique()), number(ratio)])
+    count = table["problem"].nunique()
+    real = table.loc[table["source"].str.startswith("dlmc:"), "problem"].nunique()
+    return f"""# Published ways of launching, on {gpu}
+
+**Is it the way of launching that makes published times of Sputnik longer than this suite's?**
+
+{count} matrices of `dlmc_n512` ({real} real, the others calibrated synthetic ones) times 512 columns in fp16. *hot* and
+*loop* as [docs/measuring.md](../../../docs/measuring.md) has them; *pair*: an event, a launch, an event that the host
+waits for, {LAUNCHES[1]} times after {LAUNCHES[0]}, as the four GPUs' times were taken; here the host launches from
+Python, which takes longer than theirs did.
+
+{markdown(["program", "way", "over hot", "µs longer"], launched, left=2)}
+
+What the published program does otherwise (hot, times as long):
+
+{markdown(["program", "over", "pruned by", "matrices", "times as long"], changed, left=3)}
+
+`python runners/launching.py` measures it on your GPU; every time is a row of [{FILE}]({FILE}).
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and writes; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=paths.results())
+    parser.add_argument("--problem", action="append", help="Shell pattern over problems; repeatable. Default: all.")
+    asked = parser.parse_args(arguments)
+    try:
+        device = open_gpu()
+    except Unsupported as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    if not isinstance(device, GpuDevice):
+        print("Error: launches are timed on a GPU, and none works here", file=sys.stderr)
+        return 2
+    folder = asked.out / device.gpu / FOLDER
+    found: list[dict[str, object]] = []
+    patterns = asked.problem or ["*"]
+    for problem in dlmc_n512.EXPERIMENT.problems():
+        if any(map(partial(fnmatch.fnmatchcase, problem.name), patterns)):
+            found += rows(device, problem)
+            paths.write_csv(pd.DataFrame(found), folder / FILE)  # what is there stays where the rest is stopped
+            print(f"{len(found)} rows: {problem.name}", flush=True)
+    paths.write_text(folder / "environment.json", json.dumps(snapshot(device), indent=2) + "\n")
+    paths.write_text(folder / "README.md", page(device.facts.name, pd.DataFrame(found)))
+    device.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
