@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.claims import joint
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
 from nnzbench.facts.results import load, nothing
@@ -106,6 +107,7 @@ def build(
     built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
     for name in slugs:
         coverage.write(reports, name, {folder: counted for folder, (_, counted) in drawn.items()})
+    joint.write(reports)
     if everything:
         progress.step(html.NAME)
         html.write(reports, list(EXPERIMENTS), everything)
@@ -168,7 +170,7 @@ def _build_gpu(reports: Path, gpu: str) -> None:
     """Writes what stands beside the pages of one GPU, but its coverage."""
     judged = claims.judge(reports, gpu)
     peers_page.write(reports, gpu)
-    if any(one.verdict in (*claims.JUDGED, claims.UNDECIDED) for one in judged):  # a GPU with a few tables has none
+    if any(one.verdict != claims.NOT_MEASURABLE for one in judged):  # a GPU with a few tables has none
         claims_page.write(reports, gpu, judged)
     else:
         claims_page.remove(reports, gpu)

@@ -9,6 +9,7 @@ import fake_records
 from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, Judged, figure1, of_nothing, table1
 from fake_records import write
 
+from nnzbench.claims import joint
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
 from nnzbench.claims.verdicts import Verdict
@@ -98,3 +99,23 @@ def test_a_claim_on_a_first_choice_stands_however_little_was_tuned(tmp_path):
         fake_records.tuned(folder, lambda row, kernel=kernel: ("first",) if row.kernel == kernel else ("all",))
         one = Judged(tmp_path, GPU)["sputnik-crossover"]
         assert ("hot" in one.before_tuning.split()) == marks_
+
+
+def test_a_claim_counts_as_judged_where_any_gpu_judges_it(tmp_path):
+    first, second, third = of_nothing()[:3]
+    judges = {
+        "nvidia-a": [dataclasses.replace(first, verdict="weaker", measured=2.0), second],
+        "nvidia-b": [dataclasses.replace(first, verdict="reproduced"), dataclasses.replace(third, verdict="stronger")],
+    }
+    joint.write(tmp_path)
+    assert not (tmp_path / "claims" / "README.md").exists()
+    for gpu, verdicts in judges.items():
+        (tmp_path / gpu).mkdir()
+        claims_page.write(tmp_path, gpu, verdicts)
+    joint.write(tmp_path)
+    told = joint.sentence(joint.read(tmp_path))
+    assert re.findall(r"\d+", told) == ["3", "2", "1", "0", "2", "1"]
+    text = (tmp_path / "claims" / "README.md").read_text()
+    assert told in text
+    assert f"| {first.claim} (`{first.id}`) | 3.40× | 2.00× **weaker** | **reproduced** |" in text
+    assert f"| {third.claim} (`{third.id}`) | 100.0 % | – | **stronger** |" in text

@@ -68,7 +68,7 @@ def headline(folder: Path) -> str:
     rest = (
         f"Times as fast, hot L2, geometric means; cuBLAS fp32 is the baseline of most papers. Each ratio is a row of "
         f"its page's `facts.csv`. Everything with filters: [{root}/index.html]({root}/index.html) (download it; it "
-        f"needs no network). The papers' claims, judged: [claims]({link}/claims.md)."
+        f"needs no network). The papers' claims, judged: [claims]({root}/claims/README.md)."
     )
     return "\n\n".join([*pictures, markdown(heads, found, left=4), rest])
 
