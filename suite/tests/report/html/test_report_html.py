@@ -131,14 +131,15 @@ def test_names_are_escaped(tmp_path, monkeypatch, alike):
 def test_claims_stand_as_their_table_has_them(tmp_path):
     put(tmp_path, rows=FEW)
     claims = pd.DataFrame(
-        [["A paper", "`panel` is 2 times as fast & <b>more", "figure 1", "x", 2.0, "V100", 1.5, "weaker"],
-         ["A paper", "it needs training", "figure 2", "%", None, "", None, "not measurable"]],
-        columns=["paper", "claim", "where", "unit", "published", "published_gpu", "measured", "verdict"],
+        [["a", "A paper", "`panel` is 2 times as fast & <b>more", "figure 1", "x", 2.0, "V100", 1.5, "weaker"],
+         ["b", "A paper", "it needs training", "figure 2", "%", None, "", None, "not measurable"]],
+        columns=["id", "paper", "claim", "where", "unit", "published", "published_gpu", "measured", "verdict"],
     )  # fmt: skip
     claims.to_csv(tmp_path / H200 / "claims.csv", index=False)
     words = visible(rendered(tmp_path))
     assert "panel is 2 times as fast & <b>more (figure 1) 2.00×, V100 1.50× weaker" in words
     assert "1 not measurable , 1 weaker" in words
+    assert "Of 2 claims 1 are judged on at least one GPU: 1 on NVIDIA H200." in words
 
 
 def test_looks_are_those_of_the_figures():
