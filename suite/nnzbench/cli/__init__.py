@@ -12,8 +12,6 @@ from typing import Any
 import click
 
 from nnzbench import __version__, paths
-from nnzbench.devices import DeviceLost
-from nnzbench.plans.plan import Unsupported
 
 _COMMANDS = {
     "best": ("nnzbench.cli.best:command", "Which kernel is fastest for your own matrix, and how much over dense."),
@@ -65,12 +63,6 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except DeviceLost as error:
-            raise click.ClickException(str(error)) from error
-        except (ValueError, Unsupported) as error:
-            if not _is_input_error(error):
-                raise
-            raise _InputError(str(error)) from error
         except OSError as error:
             if paths.is_full(error):
                 where = f"{error.filename}: " if error.filename else ""
@@ -80,19 +72,31 @@ class _LazyGroup(click.Group):
             if error.errno == errno.EPIPE or error.filename is None:
                 raise
             raise _InputError(f"{error.filename}: {error.strerror}") from error
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as error:
+            shown = _for_the_user(error)
+            if shown is None:
+                raise
+            raise shown from error
 
 
-def _is_input_error(error: Exception) -> bool:
-    """Whether the message was written for the user: a plain ValueError is a defect and keeps its traceback."""
+def _for_the_user(error: Exception) -> click.ClickException | None:
+    """What is said of an error whose message was written for the user; None for others, which are defects and keep
+    their traceback, as a plain ValueError does.
+    """
     from nnzbench.cli.chosen import NothingMatched
+    from nnzbench.devices import DeviceLost
     from nnzbench.matrices.formats import MatrixError
     from nnzbench.operators.arrays import OperatorError
+    from nnzbench.plans.plan import Unsupported
     from nnzbench.problems.experiment import UnknownExperiment
     from nnzbench.records.record import RecordError
 
-    return isinstance(
-        error, MatrixError | NothingMatched | OperatorError | RecordError | UnknownExperiment | Unsupported
-    )
+    if isinstance(error, DeviceLost):
+        return click.ClickException(str(error))
+    inputs = MatrixError | NothingMatched | OperatorError | RecordError | UnknownExperiment | Unsupported
+    return _InputError(str(error)) if isinstance(error, inputs) else None
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.program import ENTRY, Program, divmod_ptx
 from nnzbench.kernels.codegen.schedule import Body
@@ -16,9 +17,9 @@ def emit(program: Program, arch: str) -> str:
     return "\n".join([*target.ptx_header(), *_Emitter(program, target).kernel(), ""])
 
 
-def immediate(value: float | np.floating[np.generic]) -> str:  # type: ignore[type-var]
-    """A float32 constant by its bits, exact for -0.0, denormals and NaN payloads alike."""
-    return f"0f{int(np.float32(value).view(np.uint32)):08X}"
+def immediates(values: NDArray[np.float32]) -> list[str]:
+    """Float32 constants by their bits, exact for -0.0, denormals and NaN payloads alike."""
+    return [f"0f{bits:08X}" for bits in values.view(np.uint32).tolist()]
 
 
 class _Emitter:
@@ -211,7 +212,7 @@ class _Emitter:
         lines: list[str] = []
         columns, first = body.columns.tolist(), body.first.tolist()
         rows = body.rows.tolist()
-        immediates = [f"0f{x:08X}" for x in body.values.view(np.uint32).tolist()]
+        constants = immediates(body.values)
         buffered = self.p.values == "buffer"
         for i in range(min(depth, len(columns))):
             lines.append(self._load(columns[i], i))
@@ -219,7 +220,7 @@ class _Emitter:
             slot = i % depth
             lines += self._widen(slot)
             for j in range(first[i], first[i + 1]):
-                value = immediates[j]
+                value = constants[j]
                 if buffered:
                     if j % 4 == 0:
                         lines.append(

@@ -119,6 +119,7 @@ def share_columns(matrix: CSR, tiles: list[Ints], tries: int = 12000) -> list[In
     pattern = np.zeros((matrix.m, matrix.k), dtype=np.int16)
     pattern[np.repeat(np.arange(matrix.m), lengths), matrix.indices] = 1
     used = np.stack([pattern[rows].sum(axis=0, dtype=np.int16) for rows in tiles])
+    counts = np.count_nonzero(used, axis=1).tolist()
     tile_of = {row: i for i, rows in enumerate(tiles) for row in rows.tolist()}
     rng = np.random.default_rng(0)
     tries = min(tries, 16 * len(order))
@@ -131,9 +132,10 @@ def share_columns(matrix: CSR, tiles: list[Ints], tries: int = 12000) -> list[In
             continue
         change = pattern[other] - pattern[row]
         new_a, new_b = used[a] + change, used[b] - change
-        before = np.count_nonzero(used[a]) + np.count_nonzero(used[b])
-        if np.count_nonzero(new_a) + np.count_nonzero(new_b) < before:
+        count_a, count_b = np.count_nonzero(new_a), np.count_nonzero(new_b)
+        if count_a + count_b < counts[a] + counts[b]:
             used[a], used[b] = new_a, new_b
+            counts[a], counts[b] = count_a, count_b
             tile_of[row], tile_of[other] = b, a
     members: list[list[int]] = [[] for _ in tiles]
     for row in sorted(tile_of):

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from nnzbench.kernels.codegen.program import convolved
-from nnzbench.kernels.codegen.ptx import immediate
+from nnzbench.kernels.codegen.ptx import immediates
 from nnzbench.kernels.registry import About, kernel, register
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.kernels.sparsert import paper_schedule as paper
@@ -94,7 +94,7 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
         block = i // groups
         lines += [f"L{label}:", f"mov.u32 %top, {tops[block]};", f"mov.u32 %count, {tops[block + 1] - tops[block]};"]
         columns, first, at = body.columns.tolist(), body.first.tolist(), body.rows.tolist()
-        values = [immediate(value) for value in body.values]
+        values = immediates(body.values)
         for j, k in enumerate(columns):
             lines.append(dense.load(k, inside))
             lines += [f"fma.rn.f32 %a{at[e]}, %x, {values[e]}, %a{at[e]};" for e in range(first[j], first[j + 1])]
@@ -155,7 +155,7 @@ def cpp(dealt: Deal, dense: Dense) -> str:
     lines = ['#include "sparsert_rolled.cuh"']
     for name, array in tables(dealt).items():
         kind = "float" if array.dtype == np.float32 else "int"
-        listed = array.tolist() if kind == "int" else [float(x).hex() for x in array.tolist()]
+        listed = array.tolist() if kind == "int" else map(float.hex, array.tolist())
         lines.append(f"static const {kind} k_{name}[] = {{{','.join(map(str, listed))}}};")
     zeros = ", const float*" if dense.zeros else ""
     lines += [

@@ -7,7 +7,7 @@ from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interp
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.codegen.model import MAX_NONZEROS, Planner
 from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns, divide
-from nnzbench.kernels.codegen.ptx import immediate
+from nnzbench.kernels.codegen.ptx import immediates
 from nnzbench.kernels.codegen.schedule import Tiling, assign_rows, make_schedule, share_columns, tile_costs
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
@@ -81,7 +81,7 @@ def test_empty_rows_and_columns(name, tiling):
 def test_constants_keep_their_bits():
     bits = [0x80000000, 0x00000001, 0x807FFFFF, 0x7F61B1E6, 0x7F7FFFFF, 0x3DCCCCCD]
     values = np.array(bits, np.uint32).view(np.float32)
-    assert [immediate(v) for v in values] == [f"0f{b:08X}" for b in bits]
+    assert immediates(values) == [f"0f{b:08X}" for b in bits]
     matrix = CSR(6, 6, np.arange(7, dtype=np.int32), np.arange(6, dtype=np.int32), values)
     for values_in in ("code", "buffer"):
         planner = Planner(matrix, MatrixColumns(3), "sm_90")
