@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from nnzbench.claims.peers import MATCHES, Block, blocks_of, read
+from nnzbench.claims.peers import MATCHES, Block, Match, blocks_of, read
 from nnzbench.claims.quantities import Outcome, Quantity, Records, exponent, made_of
 from nnzbench.facts import table
 from nnzbench.facts.groups import Group
@@ -71,8 +72,11 @@ class Authors:
         self._on = "" if self.here else f" on {context.gpu_name(where, {})}"
         self._records = records if self.here else Records(reports, where)
         known = times["session"].isin(sessions.loc[sessions["gpu"] == where, "session"]) & (times["policy"] == "hot")
-        matches = [match for match in MATCHES if match.authors]
-        self._blocks = [one for match in matches for one in blocks_of(self._records.data, match, times[known])]
+        self._blocks_of = functools.cache(lambda match: blocks_of(self._records.data, match, times[known]))
+
+    def _blocks(self, wanted: Callable[[Match], bool]) -> Iterator[Block]:
+        """Those of the authors' sessions that are wanted, each set beside the records when it is first asked for."""
+        return (one for match in MATCHES if match.authors and wanted(match) for one in self._blocks_of(match))
 
     def checks(self, asked: Quantity) -> list[Check]:
         """Each paper's kernel among the sides: on the claim's problems, else on all of its experiment, else on any.
@@ -88,7 +92,7 @@ class Authors:
         names = "`, `".join(side.kernels)
         answering = [
             (block, block.rows.assign(us=block.rows[f"here{at}"], over_us=block.rows[f"theirs{at}"]))
-            for block in self._blocks
+            for block in self._blocks(lambda match: side.kernel in {pair.kernel for pair in match.pairs})
             for at in _answers(block, side)
         ]
         own = [(block, rows) for block, rows in answering if block.experiment == asked.experiment]
@@ -108,7 +112,7 @@ class Authors:
     def measure(self, asked: Quantity, arithmetic: str = "f32") -> tuple[Outcome, list[str]]:
         """The quantity from the authors' times and the libraries' beside them, and the cases that have both."""
         wanted = asked.on(arithmetic, judging=True)
-        for block in self._blocks if self.here else ():
+        for block in self._blocks(lambda match: self.here and asked.experiment in match.experiments):
             if block.experiment != asked.experiment or block.dtype != asked.subject.math:
                 continue
             if wanted.statistic == "exponent":
@@ -130,7 +134,7 @@ class Authors:
         Of another library the recorded one, by as much as the dense product is longer in the session.
         """
         side = (asked.baseline if baseline else asked.subject) or asked.subject
-        same = [other for other in self._blocks if other.match.session == block.match.session]
+        same = self._blocks(lambda match: match.session == block.match.session)
         theirs = [
             block.fastest(other.match.code, other.match.pairs[at].choice)
             for other in same
