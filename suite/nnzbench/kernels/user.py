@@ -1,10 +1,10 @@
 """Kernels from a user's own file: `nnzbench run --kernel ./my_kernel.py`.
 
 The file never runs in this process: what it yields are plans, which come as plain data from a process of its own, and
-everything that is compiled, launched, timed or compared is done here. That process is `python -m nnzbench.kernels.user
-FILE FOLDER [KERNEL ARCH]`: the file's kernels, or one kernel's plans of the problem in the folder, one line per line
-read, so that no more are made than are asked for. Answers go to a copy of standard output; what the file prints goes to
-standard error.
+everything that is compiled, launched, timed or compared is done here. That process tells the file's kernels, or one
+kernel's plans of the problem in a folder, one line per line read, so that no more are made than are asked for. Each
+question has a process of its own, forked from one (`python -m nnzbench.kernels.user`) that has imported the package and
+runs no file. Answers go through a socket; what the file prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import importlib.util
 import json
 import os
 import pickle
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from nnzbench.kernels.registry import About, KernelDefect, PlannedKernel, VendorKernel, about, kernels, register
 from nnzbench.plans.plan import Plan, Unsupported
@@ -66,45 +70,77 @@ class _Plans:
                 yield plan
 
 
+class _Template:
+    """The process that files' processes are forked from, so that what all of them import is imported once."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        package = str(Path(__file__).parents[2])
+        paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # it forks
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **one_thread, "PYTHONPATH": paths},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._lock = threading.Lock()
+
+    def ask(self, asked: Mapping[str, object], *files: int) -> int:
+        """What it answers to one request, which takes these open files along. Raises `KernelDefect` where it ended."""
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [f"{json.dumps(asked)}\n".encode()], files)
+                return int(self._control.recv(32))
+            except (OSError, ValueError) as error:
+                raise KernelDefect("the process that starts those of kernel files has ended") from error
+
+
+_templates: dict[int, _Template] = {}
+"""That of this process, by its id: a process forked from it needs its own."""
+
+
+def _template() -> _Template:
+    found = _templates.get(os.getpid())
+    if found is None or found.process.poll() is not None:
+        found = _templates[os.getpid()] = _Template()
+    return found
+
+
 def _answers(path: Path, folder: Path, *which: str) -> Iterator[str]:
     """The lines that the file's process answers; it ends with this generator.
 
     Raises `Unsupported` with the file's reason, `KernelDefect` where the file fails or its process ends.
     """
-    package = str(Path(__file__).parents[2])
-    paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "nnzbench.kernels.user", str(path), str(folder), *which],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
+    template = _template()
+    ours, theirs = socket.socketpair()
+    words = [os.path.abspath(path), str(folder), *which]
+    with theirs:
+        child = template.ask({"words": words, "cwd": os.getcwd(), "env": dict(os.environ)}, theirs.fileno(), 2)
+    ended = False
     try:
-        while True:
-            with suppress(BrokenPipeError):
-                child.stdin.write("next\n")
-                child.stdin.flush()
-            line = child.stdout.readline()
-            if not line:
-                raise KernelDefect(f"kernel file {path}: its process ended with status {child.wait()} and no answer")
-            if not line.strip():
-                return
-            told = json.loads(line)
-            if "unsupported" in told:
-                raise Unsupported(told["unsupported"])
-            if "failed" in told:
-                raise KernelDefect(f"kernel file {path}: its plans failed with {told['failed']}")
-            yield line
+        with ours, ours.makefile(encoding="utf-8") as stream:
+            while True:
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    ours.sendall(b"next\n")
+                line = stream.readline()
+                if not line:
+                    ended = True
+                    status = template.ask({"wait": child})
+                    raise KernelDefect(f"kernel file {path}: its process ended with status {status} and no answer")
+                if not line.strip():
+                    return
+                told = json.loads(line)
+                if "unsupported" in told:
+                    raise Unsupported(told["unsupported"])
+                if "failed" in told:
+                    raise KernelDefect(f"kernel file {path}: its plans failed with {told['failed']}")
+                yield line
     finally:
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):
-                pipe.close()
+        if not ended:
+            template.ask({"kill": child})
 
 
 REQUEST = "request"
@@ -160,21 +196,56 @@ def _planned(path: Path, folder: Path, name: str, arch: str) -> Iterator[str]:
         yield encode(plan, files)
 
 
-def main(arguments: list[str]) -> None:
-    """Answers each line of standard input with one of its own, until there is nothing left to say."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    path, folder, *which = arguments
+def _answer(stream: TextIO, path: str, folder: str, *which: str) -> None:
+    """Answers each line of the stream with one of its own, until there is nothing left to say."""
     found = _planned(Path(path), Path(folder), *which) if which else _named(Path(path))
-    for _ in sys.stdin:
+    for _ in stream:
         try:
             answer = next(found, "")
         except Unsupported as reason:
             answer = json.dumps({"unsupported": str(reason)})
         except (Exception, SystemExit) as error:
             answer = json.dumps({"failed": f"{type(error).__name__}: {error}"})
-        print(answer, file=answers, flush=True)
+        print(answer, file=stream, flush=True)
+
+
+def main(control: socket.socket) -> None:
+    """The template: starts, waits for and kills files' processes as it is asked to, until the one that asks ends."""
+    kernels()
+    children = set()
+    while True:
+        text, files, *_ = socket.recv_fds(control, 1 << 20, 2)
+        while text and not text.endswith(b"\n"):
+            text += control.recv(1 << 20)
+        if not text:
+            break
+        asked = json.loads(text)
+        if "words" in asked:
+            child = os.fork()
+            if not child:
+                control.close()
+                stream = socket.socket(fileno=files[0]).makefile("rw", encoding="utf-8")
+                os.dup2(files[1], 2)
+                os.dup2(2, 1)
+                os.environ.clear()
+                os.environ.update(asked["env"])
+                os.chdir(asked["cwd"])
+                _answer(stream, *asked["words"])
+                return
+            for one in files:
+                os.close(one)
+            children.add(child)
+            answer = child
+        else:
+            ((how, child),) = asked.items()
+            children.remove(child)
+            if how == "kill":
+                os.kill(child, signal.SIGKILL)
+            answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        control.send(b"%d" % answer)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(socket.socket(fileno=int(sys.argv[1])))
