@@ -2,13 +2,10 @@
 //
 //   add_norm      x = base + scale * y, where base is `input` in the first step and x later, and y is left out in the
 //                 first; then out = x / sqrt(mean(x^2) + 1e-5) * gain. A block of 1024 per token
-//   rope_cache    queries and keys turned by the position's angle, queries times 1/sqrt(128); keys and values go to the
-//                 cache's last place. A block of 64 per head (queries', keys', values') and token; thread t has the
-//                 features t and t + 64
-//   attention     one part of the cached tokens for one key head and its GROUP query heads: sums of exp(score - greatest)
-//                 times the values, the greatest score and the sum of the exponentials. Grid (splits, key heads, N); a
-//                 block of 4 warps, which take 4 tokens each in turn; a lane has 4 features
-//   combine       the parts of a head together. A block of 128 per head and token, a thread per feature
+//   attention     one part of the cached tokens for one key head and its GROUP query heads. Queries and the new key are
+//                 turned by the position's angle, queries times 1/sqrt(128); the last part has the new token, whose key and
+//                 value go to the cache's last place. Tensor cores multiply 16 cached tokens at a time, weights rounded to
+//                 fp16. The block that ends last adds the parts of all. Grid (splits, key heads, N); a block of 4 warps
 //   swiglu        out = silu(scale * gate) * scale * up. A thread per element, blocks of 128
 //
 // Heads have 128 features. Products' operands and results are 16-bit floats, element (i, n) at i * row + n * column, so that
@@ -16,8 +13,8 @@
 //
 // Buffers
 //   input, x  N x hidden floats          gain      hidden floats            cosines, sines  64 floats of the position
-//   queries   N x heads x 128 halves     cache     N x (keys, values) x key heads x tokens x 128 halves
-//   parts     N x key heads x splits x GROUP x 130 floats
+//   cache     N x (keys, values) x key heads x tokens x 128 halves          arrived         N x key heads zeros
+//   parts     N x key heads x splits x GROUP x 130 floats: sums, the greatest score, the sum of exp(score - greatest)
 //
 // Defines
 //   GROUP  query heads per key head
@@ -31,12 +28,15 @@ constexpr int kGroup = GROUP;
 constexpr int kFeatures = 128;
 constexpr int kPart = kFeatures + 2;
 constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
 constexpr int kNormThreads = 1024;
-constexpr int kTokens = 4;  // that a warp loads at a time
+constexpr int kNormed = 8;   // values that a thread keeps of a token
+constexpr int kTile = 16;    // cached tokens that a warp multiplies at a time
+constexpr int kSplits = 64;  // most parts of the cached tokens
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLowest = -1e30f;
 
-static_assert(kGroup >= 1 && kGroup <= 8, "a block keeps the sums of up to 8 heads in shared memory");
+static_assert(kGroup >= 1 && kGroup <= 8, "a tile of the tensor cores has 8 columns");
 
 using nnz::Half;
 
@@ -72,182 +72,294 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
     __shared__ float sums[kNormThreads / 32];
     const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
     float* const row = x + static_cast<long long>(token) * hidden;
-    float squares = 0.0f;
-    for (int i = thread; i < hidden; i += kNormThreads) {
-        float value;
-        if (first != 0) {
-            value = input[static_cast<long long>(token) * hidden + i];
-        } else {
+    const float* const base = first != 0 ? input + static_cast<long long>(token) * hidden : row;
+    float value[kNormed], by[kNormed];
+#pragma unroll
+    for (int j = 0; j < kNormed; ++j) {
+        const int i = thread + j * kNormThreads;
+        value[j] = i < hidden ? base[i] : 0.0f;
+        by[j] = i < hidden ? gain[i] : 0.0f;
+        if (first == 0 && i < hidden) {
             const long long at = static_cast<long long>(i) * y_row + static_cast<long long>(token) * y_column;
-            value = row[i] + scale * nnz::widen_half(y[at]);
+            value[j] += scale * nnz::widen_half(y[at]);
         }
-        row[i] = value;
-        squares += value * value;
     }
+    float squares = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kNormed; ++j) squares += value[j] * value[j];
     squares = warp_sum(squares);
     if (thread % 32 == 0) sums[thread / 32] = squares;
     __syncthreads();
-    float total = 0.0f;
+    const float total = warp_sum(sums[thread % 32]);
+    const float shrink = 1.0f / sqrtf(total / static_cast<float>(hidden) + 1e-5f);
 #pragma unroll
-    for (int w = 0; w < kNormThreads / 32; ++w) total += sums[w];
-    const float by = 1.0f / sqrtf(total / static_cast<float>(hidden) + 1e-5f);
-    for (int i = thread; i < hidden; i += kNormThreads) {
+    for (int j = 0; j < kNormed; ++j) {
+        const int i = thread + j * kNormThreads;
+        if (i >= hidden) continue;
         const long long at = static_cast<long long>(i) * out_row + static_cast<long long>(token) * out_column;
-        store(out, at, row[i] * by * gain[i], bytes);
+        row[i] = value[j];
+        store(out, at, value[j] * shrink * by[j], bytes);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(64)
-    rope_cache(int heads, int key_heads, int tokens, float scale, int row, int column, const Half* __restrict__ qkv,
-               const float* __restrict__ cosines, const float* __restrict__ sines, Half* queries, Half* cache) {
-    const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
-    const int t = static_cast<int>(threadIdx.x);
-    const long long at = static_cast<long long>(head * kFeatures + t) * row + static_cast<long long>(token) * column;
-    const float low = scale * nnz::widen_half(qkv[at]);
-    const float high = scale * nnz::widen_half(qkv[at + 64LL * row]);
-    const float cosine = cosines[t], sine = sines[t];
-    const bool value = head >= heads + key_heads;
-    const float first = value ? low : low * cosine - high * sine;
-    const float second = value ? high : high * cosine + low * sine;
-    if (head < heads) {
-        Half* const to = queries + (static_cast<long long>(token) * heads + head) * kFeatures;
-        to[t] = nnz::narrow_half(first * 0.08838834764831845f);
-        to[t + 64] = nnz::narrow_half(second * 0.08838834764831845f);
-        return;
-    }
-    // keys come before values in qkv and in the cache
-    const long long place = static_cast<long long>(token) * 2 * key_heads + (head - heads);
-    Half* const to = cache + (place * tokens + tokens - 1) * kFeatures;
-    to[t] = nnz::narrow_half(first);
-    to[t + 64] = nnz::narrow_half(second);
-}
-
-struct Four {
-    float x[4];
+struct alignas(16) Words {
+    unsigned word[4];
 };
 
-__device__ __forceinline__ Four load4(const Half* from) {
-    const uint2 bits = *reinterpret_cast<const uint2*>(from);
-    Four out;
-    out.x[0] = nnz::widen_half(static_cast<Half>(bits.x & 0xffffu));
-    out.x[1] = nnz::widen_half(static_cast<Half>(bits.x >> 16));
-    out.x[2] = nnz::widen_half(static_cast<Half>(bits.y & 0xffffu));
-    out.x[3] = nnz::widen_half(static_cast<Half>(bits.y >> 16));
-    return out;
+__device__ __forceinline__ Words words_at(const Half* from) { return *reinterpret_cast<const Words*>(from); }
+
+__device__ __forceinline__ unsigned both(float low, float high) {
+    return nnz::both_halves(nnz::narrow_half(low), nnz::narrow_half(high));
 }
 
-extern "C" __global__ void __launch_bounds__(kWarps * 32)
-    attention(int tokens, int per_split, const Half* __restrict__ queries, const Half* __restrict__ cache,
-              float* parts) {
-    __shared__ float sums[kWarps][kGroup][kFeatures];
+// Of a tile's tokens g and g + 8 the features that lane (g, t) multiplies, as columns of the transposed keys: 8 t to 8 t + 7
+// of every 32, so that a lane loads whole words; queries are taken in the same order.
+__device__ __forceinline__ void load_keys(Words (&key)[2][4], const Half* keys, int at, int end, int g, int t) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const Half* const from = keys + static_cast<long long>(min(at + 8 * h + g, end - 1)) * kFeatures + 8 * t;
+#pragma unroll
+        for (int p = 0; p < 4; ++p) key[h][p] = words_at(from + 32 * p);
+    }
+}
+
+// Of tokens 2t, 2t + 1, 2t + 8 and 2t + 9 features 8 g to 8 g + 7 of both halves.
+__device__ __forceinline__ void load_values(Words (&value)[4][2], const Half* values, int at, int end, int g, int t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int token = min(at + 2 * t + i % 2 + 8 * (i / 2), end - 1);
+        const Half* const from = values + static_cast<long long>(token) * kFeatures + 8 * g;
+#pragma unroll
+        for (int c = 0; c < 2; ++c) value[i][c] = words_at(from + 64 * c);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attention(int tokens, int per_split, int bytes, float scale, int row, int column, int out_row, int out_column,
+              const Half* __restrict__ qkv, const float* __restrict__ cosines, const float* __restrict__ sines,
+              Half* cache, float* parts, int* arrived, void* out) {
+    __shared__ __align__(16) Half turned[kGroup + 2][kFeatures + 8];  // queries, the new key, the new value
+    __shared__ __align__(16) float sums[kWarps][kGroup][kFeatures + 4];
     __shared__ float greatest[kWarps][kGroup], weights[kWarps][kGroup];
-    const int split = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
-    const int token = static_cast<int>(blockIdx.z), key_heads = static_cast<int>(gridDim.y);
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    const int begin = split * per_split, end = begin + per_split < tokens ? begin + per_split : tokens;
+    __shared__ float shares[kSplits * kGroup];
+    __shared__ int last_of_all;
+    const int split = static_cast<int>(blockIdx.x), splits = static_cast<int>(gridDim.x);
+    const int head = static_cast<int>(blockIdx.y), key_heads = static_cast<int>(gridDim.y);
+    const int token = static_cast<int>(blockIdx.z);
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const int begin = split * per_split, end = min(begin + per_split, tokens - 1);
+    const bool newest = split == splits - 1;
     const long long place = static_cast<long long>(token) * 2 * key_heads + head;
-    const Half* const keys = cache + place * tokens * kFeatures + 4 * lane;
-    const Half* const values = keys + static_cast<long long>(key_heads) * tokens * kFeatures;
-    Four query[kGroup], sum[kGroup];
-    float most[kGroup], total[kGroup];
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
-        const long long of = (static_cast<long long>(token) * key_heads + head) * kGroup + g;
-        query[g] = load4(queries + of * kFeatures + 4 * lane);
-        sum[g] = Four{{0.0f, 0.0f, 0.0f, 0.0f}};
-        most[g] = kLowest;
-        total[g] = 0.0f;
+    Half* const keys = cache + place * tokens * kFeatures;
+    Half* const values = keys + static_cast<long long>(key_heads) * tokens * kFeatures;
+
+    Words key[2][4], value[4][2];
+    const int first = begin + warp * kTile;
+    if (first < end) {  // on their way while the queries are turned
+        load_keys(key, keys, first, end, g, t);
+        load_values(value, values, first, end, g, t);
     }
-    for (int at = begin + warp * kTokens; at < end; at += kWarps * kTokens) {
-        Four key[kTokens], value[kTokens];
+
+    const auto given = [&](int of, int feature) {
+        const long long at = static_cast<long long>(of * kFeatures + feature) * row;
+        return scale * nnz::widen_half(qkv[at + static_cast<long long>(token) * column]);
+    };
+    for (int i = thread; i < (newest ? kGroup + 1 : kGroup) * 64; i += kThreads) {
+        const int of = i / 64, f = i % 64;
+        const int from = of < kGroup ? head * kGroup + of : key_heads * kGroup + head;
+        const float low = given(from, f), high = given(from, f + 64), size = of < kGroup ? 0.08838834764831845f : 1.0f;
+        turned[of][f] = nnz::narrow_half((low * cosines[f] - high * sines[f]) * size);
+        turned[of][f + 64] = nnz::narrow_half((high * cosines[f] + low * sines[f]) * size);
+    }
+    if (newest) turned[kGroup + 1][thread] = nnz::narrow_half(given(key_heads * (kGroup + 1) + head, thread));
+    __syncthreads();
+
+    Words query[4] = {};
+    if (g < kGroup) {
 #pragma unroll
-        for (int u = 0; u < kTokens; ++u) {
-            const long long of = static_cast<long long>(at + u < end ? at + u : end - 1) * kFeatures;
-            key[u] = load4(keys + of);
-            value[u] = load4(values + of);
-        }
+        for (int p = 0; p < 4; ++p) query[p] = words_at(&turned[g][32 * p + 8 * t]);
+    }
+    float sum[2][4][4] = {};  // of features 64 c + 8 g + 2 j + i / 2 and of query head 2t + i % 2
+    float most = kLowest, total = 0.0f;  // of query head g; the total is of this lane's tokens
+    if (newest) {
+        keys[static_cast<long long>(tokens - 1) * kFeatures + thread] = turned[kGroup][thread];
+        values[static_cast<long long>(tokens - 1) * kFeatures + thread] = turned[kGroup + 1][thread];
+    }
+    if (newest && warp == 0) {
+        float dot = 0.0f;
 #pragma unroll
-        for (int g = 0; g < kGroup; ++g) {
-            float score[kTokens], now = most[g];
+        for (int p = 0; p < 4; ++p) {
+            const Words own = words_at(&turned[kGroup][32 * p + 8 * t]);
 #pragma unroll
-            for (int u = 0; u < kTokens; ++u) {
-                float dot = 0.0f;
-#pragma unroll
-                for (int i = 0; i < 4; ++i) dot += query[g].x[i] * key[u].x[i];
-                score[u] = at + u < end ? warp_sum(dot) : kLowest;
-                now = fmaxf(now, score[u]);
+            for (int i = 0; i < 4; ++i) {
+                dot += nnz::widen_half(static_cast<Half>(query[p].word[i] & 0xffffu)) *
+                       nnz::widen_half(static_cast<Half>(own.word[i] & 0xffffu));
+                dot += nnz::widen_half(static_cast<Half>(query[p].word[i] >> 16)) *
+                       nnz::widen_half(static_cast<Half>(own.word[i] >> 16));
             }
-            const float fade = expf(most[g] - now);
-            total[g] *= fade;
+        }
+        dot += __shfl_xor_sync(kAll, dot, 1);
+        most = dot + __shfl_xor_sync(kAll, dot, 2);
+        total = t == 0 ? 1.0f : 0.0f;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) sum[g].x[i] *= fade;
-            most[g] = now;
+        for (int c = 0; c < 2; ++c) {
 #pragma unroll
-            for (int u = 0; u < kTokens; ++u) {
-                const float weight = at + u < end ? expf(score[u] - now) : 0.0f;
-                total[g] += weight;
+            for (int j = 0; j < 4; ++j) {
 #pragma unroll
-                for (int i = 0; i < 4; ++i) sum[g].x[i] += weight * value[u].x[i];
+                for (int i = 0; i < 4; ++i)
+                    sum[c][j][i] = nnz::widen_half(turned[kGroup + 1][64 * c + 8 * g + 2 * j + i / 2]);
             }
         }
     }
+
+    for (int at = first; at < end; at += kWarps * kTile) {
+        const int next = at + kWarps * kTile;
+        float score[2][4] = {};  // of query head g and tokens 2t and 2t + 1 of each half of the tile
 #pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
+        for (int p = 0; p < 4; ++p) {
+            const unsigned low[4] = {query[p].word[0], 0, query[p].word[1], 0};
+            const unsigned high[4] = {query[p].word[2], 0, query[p].word[3], 0};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[warp][g][4 * lane + i] = sum[g].x[i];
-        if (lane == 0) {
-            greatest[warp][g] = most[g];
-            weights[warp][g] = total[g];
+            for (int h = 0; h < 2; ++h) {
+                nnz::multiply_dense(score[h], low, key[h][p].word[0], key[h][p].word[1]);
+                nnz::multiply_dense(score[h], high, key[h][p].word[2], key[h][p].word[3]);
+            }
+        }
+        if (next < end) load_keys(key, keys, next, end, g, t);
+        float now = most;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float& one = score[i / 2][i % 2];
+            if (at + 8 * (i / 2) + 2 * t + i % 2 >= end) one = kLowest;
+            now = fmaxf(now, one);
+        }
+        now = fmaxf(now, __shfl_xor_sync(kAll, now, 1));
+        now = fmaxf(now, __shfl_xor_sync(kAll, now, 2));
+        const float fade = expf(most - now);
+        float weight[4];
+        total *= fade;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            weight[i] = expf(score[i / 2][i % 2] - now);
+            total += weight[i];
+        }
+        most = now;
+        const float fades[2] = {__shfl_sync(kAll, fade, 8 * t), __shfl_sync(kAll, fade, 8 * t + 4)};
+        const unsigned by[2] = {both(weight[0], weight[1]), both(weight[2], weight[3])};
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sum[c][j][i] *= fades[i % 2];
+                unsigned pairs[4];
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const unsigned one = value[2 * i][c].word[j], other = value[2 * i + 1][c].word[j];
+                    pairs[2 * i] = __byte_perm(one, other, 0x5410);
+                    pairs[2 * i + 1] = __byte_perm(one, other, 0x7632);
+                }
+                nnz::multiply_dense(sum[c][j], pairs, by[0], by[1]);
+            }
+        }
+        if (next < end) load_values(value, values, next, end, g, t);
+    }
+
+    total += __shfl_xor_sync(kAll, total, 1);
+    total += __shfl_xor_sync(kAll, total, 2);
+    if (t == 0 && g < kGroup) {
+        greatest[warp][g] = most;
+        weights[warp][g] = total;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        if (2 * t + i >= kGroup) continue;
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                float* const to = &sums[warp][2 * t + i][64 * c + 8 * g + 2 * j];
+                to[0] = sum[c][j][i];
+                to[1] = sum[c][j][2 + i];
+            }
         }
     }
     __syncthreads();
-    const int t = static_cast<int>(threadIdx.x);
-    for (int g = 0; g < kGroup; ++g) {
-        float all = kLowest, value = 0.0f, weight = 0.0f;
+    const long long result = static_cast<long long>(token) * out_column;
+    const long long group = static_cast<long long>(token) * key_heads + head;
+    for (int of = 0; of < kGroup; ++of) {
+        float all = kLowest, mixed = 0.0f, weight = 0.0f;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) all = fmaxf(all, greatest[w][g]);
+        for (int w = 0; w < kWarps; ++w) all = fmaxf(all, greatest[w][of]);
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) {
-            const float by = expf(greatest[w][g] - all);
-            value += by * sums[w][g][t];
-            weight += by * weights[w][g];
+            const float by = expf(greatest[w][of] - all);
+            mixed += by * sums[w][of][thread];
+            weight += by * weights[w][of];
         }
-        const long long of = (static_cast<long long>(token) * key_heads + head) * gridDim.x + split;
-        float* const to = parts + (of * kGroup + g) * kPart;
-        to[t] = value;
-        if (t == 0) {
+        if (splits == 1) {
+            const int feature = (head * kGroup + of) * kFeatures + thread;
+            store(out, result + static_cast<long long>(feature) * out_row, mixed / weight, bytes);
+            continue;
+        }
+        float* const to = parts + ((group * splits + split) * kGroup + of) * kPart;
+        to[thread] = mixed;
+        if (thread == 0) {
             to[kFeatures] = all;
             to[kFeatures + 1] = weight;
         }
     }
-}
+    if (splits == 1) return;
 
-extern "C" __global__ void __launch_bounds__(128)
-    combine(int splits, int bytes, int row, int column, const float* __restrict__ parts, void* out) {
-    const int head = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y);
-    const int heads = static_cast<int>(gridDim.x), t = static_cast<int>(threadIdx.x);
-    const long long first = (static_cast<long long>(token) * heads + head) / kGroup * splits;
-    const int g = head % kGroup;
-    float all = kLowest, value = 0.0f, weight = 0.0f;
-    for (int s = 0; s < splits; ++s) all = fmaxf(all, parts[((first + s) * kGroup + g) * kPart + kFeatures]);
-    for (int s = 0; s < splits; ++s) {
-        const float* const from = parts + ((first + s) * kGroup + g) * kPart;
-        const float by = expf(from[kFeatures] - all);
-        value += by * from[t];
-        weight += by * from[kFeatures + 1];
+    __threadfence();
+    __syncthreads();
+    if (thread == 0) {
+        last_of_all = atomicAdd(arrived + group, 1) == splits - 1;
+        if (last_of_all) atomicExch(arrived + group, 0);  // for the next launch
+        __threadfence();
     }
-    const long long at = static_cast<long long>(head * kFeatures + t) * row + static_cast<long long>(token) * column;
-    store(out, at, value / weight, bytes);
+    __syncthreads();
+    if (!last_of_all) return;
+    const float* const from = parts + group * splits * kGroup * kPart;
+    for (int of = warp; of < kGroup; of += kWarps) {
+        float all = kLowest, weight = 0.0f;
+        for (int s = lane; s < splits; s += 32)
+            all = fmaxf(all, __ldcg(from + (s * kGroup + of) * kPart + kFeatures));
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) all = fmaxf(all, __shfl_xor_sync(kAll, all, distance));
+        for (int s = lane; s < splits; s += 32) {
+            const float* const one = from + (s * kGroup + of) * kPart + kFeatures;
+            const float by = expf(__ldcg(one) - all);
+            shares[s * kGroup + of] = by;
+            weight += by * __ldcg(one + 1);
+        }
+        weight = warp_sum(weight);
+        if (lane == 0) greatest[0][of] = weight;
+    }
+    __syncthreads();
+    float mixed[kGroup] = {};
+#pragma unroll 8
+    for (int s = 0; s < splits; ++s) {
+#pragma unroll
+        for (int of = 0; of < kGroup; ++of)
+            mixed[of] += shares[s * kGroup + of] * __ldcg(from + (s * kGroup + of) * kPart + thread);
+    }
+#pragma unroll
+    for (int of = 0; of < kGroup; ++of) {
+        const int feature = (head * kGroup + of) * kFeatures + thread;
+        store(out, result + static_cast<long long>(feature) * out_row, mixed[of] / greatest[0][of], bytes);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(128)
     swiglu(int inside, int n, int bytes, float scale, int row, int column, int out_row, int out_column,
-           const Half* __restrict__ both, void* out) {
-    const long long at = static_cast<long long>(blockIdx.x) * 128 + threadIdx.x;
-    if (at >= static_cast<long long>(inside) * n) return;
-    const long long i = column == 1 ? at / n : at % inside, token = column == 1 ? at % n : at / inside;
-    const long long from = i * row + token * column;
-    const float gate = scale * nnz::widen_half(both[from]);
-    const float up = scale * nnz::widen_half(both[from + static_cast<long long>(inside) * row]);
-    store(out, i * out_row + token * out_column, gate / (1.0f + expf(-gate)) * up, bytes);
+           const Half* __restrict__ two, void* out) {
+    const int at = static_cast<int>(blockIdx.x) * 128 + static_cast<int>(threadIdx.x);
+    if (at >= inside * n) return;
+    const int i = column == 1 ? at / n : at % inside, token = column == 1 ? at % n : at / inside;
+    const long long from = static_cast<long long>(i) * row + static_cast<long long>(token) * column;
+    const float gate = scale * nnz::widen_half(two[from]);
+    const float up = scale * nnz::widen_half(two[from + static_cast<long long>(inside) * row]);
+    const long long to = static_cast<long long>(i) * out_row + static_cast<long long>(token) * out_column;
+    store(out, to, gate / (1.0f + expf(-gate)) * up, bytes);
 }

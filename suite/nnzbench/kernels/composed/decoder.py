@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,10 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.contract import each
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.composed.decoder_products import Family, Network, Product
+from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, Product
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
+from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, angles
@@ -31,16 +32,20 @@ from nnzbench.problems.reference import Reference, reference
 SOURCE = "decoder_steps.cu"
 PAPER = "whole blocks: kernels of this suite and of libraries"
 SPLIT_TOKENS = 64
-"""Cached tokens that a block of threads reads, at least."""
-DENSE = Family("f16", ("cublas", "cublaslt"))
+"""Cached tokens that a block of attention's threads reads at a time."""
+MOST_SPLITS = 64
+BLOCKS = 2
+"""Of attention for a multiprocessor, where there are as many tokens."""
 FAMILIES = {
     "dense_block": (DENSE,),
-    "fp8_block": (Family("f8", ("cublaslt",), 16),),
+    "fp8_block": (Family("f8", ("cublaslt",), 16, whole=True),),
     "two_four_block": (Family("f16", ("cusparselt",), 8), Family("f8", ("cusparselt",), 16)),
-    "sparse_block": (Family("f16", ("delta_spmv", "tensor_spmm")),),
+    "sparse_block": (Family("f16", ("delta_spmv", "tensor_spmm"), or_dense=True),),
 }
 """Of each kernel of whole networks."""
 
+STEPS = frozenset({"add_norm", "attention", "swiglu"})
+"""Kernels of `SOURCE`."""
 Step = Launch | tuple[str, int]
 """A launch of ours, or a product's name and the number of the block."""
 Strides = Mapping[str, tuple[int, int]]
@@ -51,14 +56,14 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
     """The whole network in order. `e4m3`: the blocks' operands are of that type."""
     case, scale = network.case, network.scales
     net, n = case.net, case.n
-    splits, per_split = splitting(case.tokens)
+    splits, per_split = splitting(case.cached, net.key_heads * n, network.device.arch)
     made: list[Step] = []
 
     def norm(gain: int, after: str, into: str) -> None:
         y, out = strides.get(f"{after}.c", (0, 0)), strides[f"{into}.b"]
         is_e4m3 = int(e4m3 and into != HEAD)
         sizes = (net.hidden, int(not after), is_e4m3, float(scale.get(after, 0.0)), *y, *out)
-        names = ("input", f"{after}.c" if after else "queries", f"gain{gain}", "x", f"{into}.b")
+        names = ("input", f"{after}.c" if after else "qkv.c", f"gain{gain}", "x", f"{into}.b")
         made.append(Launch("add_norm", (n, 1, 1), (1024, 1, 1), (*sizes, *names)))
 
     after = ""
@@ -66,14 +71,9 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
         cache = f"cache{block}"
         norm(0, after, "qkv")
         made.append(("qkv", block))
-        all_heads = net.heads + 2 * net.key_heads
-        sizes = (net.heads, net.key_heads, case.tokens, float(scale["qkv"]), *strides["qkv.c"])
-        names = ("qkv.c", "cosines", "sines", "queries", cache)
-        made.append(Launch("rope_cache", (all_heads, n, 1), (64, 1, 1), (*sizes, *names)))
-        grid = (splits, net.key_heads, n)
-        made.append(Launch("attention", grid, (128, 1, 1), (case.tokens, per_split, "queries", cache, "parts")))
-        ends = (splits, int(e4m3), *strides["o.b"], "parts", "o.b")
-        made.append(Launch("combine", (net.heads, n, 1), (128, 1, 1), ends))
+        sizes = (case.tokens, per_split, int(e4m3), float(scale["qkv"]), *strides["qkv.c"], *strides["o.b"])
+        names = ("qkv.c", "cosines", "sines", cache, "parts", "arrived", "o.b")
+        made.append(Launch("attention", (splits, net.key_heads, n), (128, 1, 1), (*sizes, *names)))
         made.append(("o", block))
         norm(1, "o", "up")
         made.append(("up", block))
@@ -88,11 +88,11 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
     return made
 
 
-def splitting(tokens: int) -> tuple[int, int]:
-    """Parts of the cached tokens, and tokens in each."""
-    splits = max(1, min(32, tokens // SPLIT_TOKENS))
-    per_split = -(-tokens // splits)
-    return -(-tokens // per_split), per_split
+def splitting(cached: int, heads: int, arch: str) -> tuple[int, int]:
+    """Parts of the cached tokens, and tokens in each, for so many heads with keys of their own."""
+    wanted = min(MOST_SPLITS, max(1, BLOCKS * sm_count(arch) // heads))
+    per_split = max(1, -(-cached // wanted // SPLIT_TOKENS)) * SPLIT_TOKENS
+    return max(1, -(-cached // per_split)), per_split
 
 
 def state(network: Network) -> dict[str, Array]:
@@ -102,15 +102,15 @@ def state(network: Network) -> dict[str, Array]:
     cosines, sines = (one.astype(np.float32) for one in angles(net, case.cached))
     cache = np.zeros((n, 2, net.key_heads, case.tokens, FEATURES), np.float16)
     cache[:, :, :, : case.cached] = dense["cache"]
-    splits, _ = splitting(case.tokens)
+    splits, _ = splitting(case.cached, net.key_heads * n, network.device.arch)
     return {
         "input": dense["x"].astype(np.float32),
         **{f"gain{at}": gain.astype(np.float32) for at, gain in enumerate(dense["gains"])},
         "x": np.zeros((n, net.hidden), np.float32),
         "cosines": cosines,
         "sines": sines,
-        "queries": np.zeros((n, net.heads, FEATURES), np.float16),
         "parts": np.zeros((n, net.heads, splits, FEATURES + 2), np.float32),
+        "arrived": np.zeros((n, net.key_heads), np.int32),
         "cache0": cache,
     }
 
@@ -120,7 +120,7 @@ def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch
     return Plan("steps", "cuda", SOURCE, {"GROUP": net.heads // net.key_heads}, buffers, output, launches)
 
 
-def on_gpu(network: Network, family: Family, device: GpuDevice, with_products: bool = True) -> Prepared:
+def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
     """The network in device memory. Raises what preparing its parts raises."""
     products: dict[str, Product] = {}
 
@@ -133,22 +133,15 @@ def on_gpu(network: Network, family: Family, device: GpuDevice, with_products: b
         for name in network.matrices:
             products[name] = network.product(name, family)
         last = products[HEAD] = network.product(HEAD, DENSE)
-        held = {name: device.upload(array) for name, array in state(network).items()}
-        for block in range(1, network.case.net.blocks):
-            held[f"cache{block}"] = held["cache0"].copy()
+        held: dict[str, Any] = {}
         strides: dict[str, tuple[int, int]] = {}
         for name, one in products.items():
             held |= {f"{name}.b": one.b, f"{name}.c": one.c}
             strides |= {f"{name}.b": one.into, f"{name}.c": one.out}
             device.backend.fill(one.b.pointer, 0, one.b.size_bytes)  # columns of padding stay zeros
         order = steps(network, strides, family.math == "f8")
-        launches = tuple(one for one in order if isinstance(one, Launch))
-        bound = iter(device.bind_each(_plan(network, {}, launches, "x"), held))
-        calls = [
-            functools.partial(device.guarded, next(bound)) if isinstance(one, Launch) else products[one[0]].runs[one[1]]
-            for one in order
-            if with_products or isinstance(one, Launch)
-        ]
+        bound = _bound(network, device, [one for one in order if isinstance(one, Launch)], held)
+        calls = [next(bound) if isinstance(one, Launch) else products[one[0]].runs[one[1]] for one in order]
     except BaseException:
         close()
         raise
@@ -157,19 +150,45 @@ def on_gpu(network: Network, family: Family, device: GpuDevice, with_products: b
         each(calls)
 
     def read() -> Array:
-        if not with_products:
-            return np.zeros((1, 1), np.float16)
         raw: Array = last.c.read()
         return (raw.T if last.c_turned else raw)[::LOGITS, : network.case.n]
 
-    poisoned = last.c if with_products else held["x"]
-    return Prepared(run, read, poisoned.poison, close, rotates=True)
+    return Prepared(run, read, last.c.poison, close, rotates=True)
+
+
+def _bound(
+    network: Network, device: GpuDevice, launches: list[Launch], held: dict[str, Any]
+) -> Iterator[Callable[[], None]]:
+    """What enqueues each launch, over `held` and what else they name, which is added to it."""
+    named = {arg for one in launches for arg in one.args if isinstance(arg, str)}
+    held |= {name: device.upload(array) for name, array in state(network).items() if name in named}
+    held |= {name: held["cache0"].copy() for name in sorted(named) if name.startswith("cache") and name not in held}
+    for one in device.bind_each(_plan(network, {}, tuple(launches), "x"), held):
+        yield functools.partial(device.guarded, one)
+
+
+def alone_on_gpu(network: Network, kernels: Set[str], device: GpuDevice) -> Prepared:
+    """Those of the steps in device memory, over results of products that nobody computed."""
+    n = network.case.n
+    held: dict[str, Any] = {}
+    for name, (m, k) in {**network.case.net.products, HEAD: (1, network.case.net.hidden)}.items():
+        held[f"{name}.b"] = device.upload(np.zeros((k, n), np.float16))
+        held[f"{name}.c"] = device.upload(np.resize(network.operands.dense["x"].astype(np.float16), (m, n)))
+    order = steps(network, dict.fromkeys(held, (n, 1)), False)
+    calls = list(
+        _bound(network, device, [one for one in order if isinstance(one, Launch) and one.entry in kernels], held)
+    )
+
+    def run(keep: Any = held) -> None:
+        each(calls)
+
+    return Prepared(run, lambda: np.zeros((1, 1), np.float16), lambda: None, device.synchronise, rotates=True)
 
 
 def on_host(network: Network, family: Family, device: Device) -> Prepared:
     """The same on the processor, step by step: every launch and every product a plan of its own."""
-    products = {name: network.chosen(name, family)[1] for name in network.matrices}
-    products[HEAD] = network.chosen(HEAD, Family("f16", ("row_stream",)))[1]
+    products = {name: network.chosen(name, family)[-1] for name in network.matrices}
+    products[HEAD] = network.chosen(HEAD, Family("f16", ("row_stream",)))[-1]
     strides: dict[str, tuple[int, int]] = {}
     held = state(network)
     for name, candidate in products.items():
@@ -272,10 +291,10 @@ def _parts(network: Network) -> Iterator[Candidate]:
 
 
 def _part(network: Network, kernel: str, name: str, family: Family) -> Candidate:
-    by, candidate = network.chosen(name, family)
-    problem, _ = network.part(name, family)
+    by, chosen, candidate = network.chosen(name, family)
+    problem, _ = network.part(name, chosen)
     words = re.sub("[^A-Za-z0-9.]", ".", candidate.variant)
-    variant = f"{family.math}_{kernel}_{name}_{by}.{words}_b{_weight_bytes(candidate, family)}"
+    variant = f"{family.math}_{kernel}_{name}_{by}.{words}_b{_weight_bytes(candidate, chosen)}"
     truth = functools.partial(reference, problem, candidate.operands)
     return replace(candidate, variant=variant, truth=truth, ready=None)
 
@@ -291,13 +310,14 @@ def _weight_bytes(candidate: Candidate, family: Family) -> int:
 
 
 def _steps(network: Network) -> Iterator[Candidate]:
-    """Everything but the products, on whatever their results hold: only a time. Whole networks' results are checked."""
+    """All steps but the products, and those of each kind alone: only times. Whole networks' results are checked."""
     device = network.device
     if not isinstance(device, GpuDevice):
         raise Unsupported("without its products the network has no result to check")
-    family = DENSE if network.problem.sparsity == 0 else FAMILIES["sparse_block"][0]
-    prepare = functools.partial(on_gpu, network, family, device, with_products=False)
-    yield Candidate("f16_steps", "f16", prepare, truth=lambda: Reference(np.zeros((1, 1)), np.ones((1, 1))))
+    nothing = Reference(np.zeros((1, 1)), np.ones((1, 1)))
+    for name, kernels in {"steps": STEPS, **{one.split("_")[-1]: frozenset({one}) for one in sorted(STEPS)}}.items():
+        prepare = functools.partial(alone_on_gpu, network, kernels, device)
+        yield Candidate(f"f16_{name}", "f16", prepare, truth=lambda: nothing)
 
 
 ABOUT = {

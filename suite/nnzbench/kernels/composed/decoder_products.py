@@ -1,7 +1,8 @@
 """Products of a decoder's network: which candidate computes each, and that one in device memory.
 
 Each block's product runs over a copy of the weights of its own. For every matrix it is the candidate that is fastest
-over such copies on the GPU at hand, out of all of a library's and the first of a kernel of ours.
+over such copies on the GPU at hand, out of all of a library's and the first of a kernel of ours. A sparse network's may
+be a dense one, where that is faster.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,14 @@ from nnzbench.problems.problem import DType, Problem
 TRIED = 2
 """Candidates of a kernel of ours that are tried for each matrix: packing one takes seconds."""
 _SHARED = SharedWork()
-Choice = tuple[str, str]
-"""Kernel and variant of the candidate of a product that was the fastest."""
+
+
+class Choice(NamedTuple):
+    """The candidate of a product that was the fastest."""
+
+    us: float
+    kernel: str
+    variant: str
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,17 @@ class Family:
     kernels: tuple[str, ...]
     multiple: int = 1
     """Columns are padded to a multiple of this."""
+    whole: bool = False
+    """Whether every weight is multiplied, zeros included."""
+    or_dense: bool = False
+    """Whether a matrix may have a product of `DENSE` instead."""
 
     def columns(self, n: int) -> int:
         """That a product has for n tokens."""
         return -(-n // self.multiple) * self.multiple
+
+
+DENSE = Family("f16", ("cublas", "cublaslt"), whole=True)
 
 
 @dataclass
@@ -86,20 +100,23 @@ class Network:
         """What FP8 operands are multiplied by."""
         return scales(self.matrices)
 
-    def matrix(self, name: str, math: DType) -> CSR:
-        """A product's, rounded to that type; the same one for every problem with these weights."""
+    def matrix(self, name: str, family: Family) -> CSR:
+        """A product's, rounded to the family's type; the same one for every problem with these weights."""
         if name == HEAD:
             dense = self.operands.dense["head"]
             return _SHARED.once_for(dense, "head", lambda: _whole(dense.copy()))
         own = self.matrices[name]
-        if math == "f16":
-            return own
-        make = functools.partial(_rounded, own, math)
-        return _SHARED.once_for(self.operands.sparse, ("rounded", name, math), make)
+        whole = family.whole and own.nnz < own.m * own.k
+
+        def make() -> CSR:
+            rounded = own.with_values(round_to(own.values, family.math))
+            return _whole(rounded.to_dense()) if whole else rounded
+
+        return _SHARED.once_for(self.operands.sparse, ("matrix", name, family.math, whole), make)
 
     def part(self, name: str, family: Family) -> tuple[Problem, Operands]:
         """A product as a problem of its own, and its operands."""
-        matrix, whole = self.matrix(name, family.math), self.problem
+        matrix, whole = self.matrix(name, family), self.problem
         sized = replace(whole, m=matrix.m, k=matrix.k, n=family.columns(whole.n), sparsity=round(matrix.sparsity, 4))
         one = replace(sized, name=f"{whole.label}_{name}", op="spmm", dtype=family.math, label="")
         return one, operands_of(one, matrix, "")
@@ -114,42 +131,51 @@ class Network:
                 for candidate in itertools.islice(candidates(kernels()[kernel], one, made, self.device), most):
                     if not candidate.variant.endswith(UNPRUNED) and _plain(candidate, made):
                         yield kernel, replace(candidate, operands=made)
-                if kernel == "delta_spmv":
-                    return  # of a single column it was the fastest on every layer recorded
             except Unsupported as error:
                 refusals.append(str(error))
         if len(refusals) == len(family.kernels):
             raise Unsupported(refusals[0])
 
-    def chosen(self, name: str, family: Family) -> tuple[str, Candidate]:
-        """The kernel and the candidate that computes a product, with inputs of its own: the fastest over copies.
+    def chosen(self, name: str, family: Family) -> tuple[str, Family, Candidate]:
+        """The candidate that computes a product, with inputs of its own, its kernel and of which family it is.
 
-        Raises `Unsupported` where none runs.
+        It is the fastest over copies. Raises `Unsupported` where none runs.
         """
-        key = ("choice", self.device.name, self.problem.n, name, family)
-        kernel, variant = _SHARED.once_for(self.operands.sparse, key, lambda: self._fastest(name, family))
-        alone = self.tried(name, replace(family, kernels=(kernel,)))
-        return kernel, next(candidate for _, candidate in alone if candidate.variant == variant)
+        best = self._best(name, family)
+        if family.or_dense and isinstance(self.device, GpuDevice):
+            dense = self._best(name, DENSE)
+            best, family = (best, family) if best.us <= dense.us else (dense, DENSE)
+        alone = self.tried(name, replace(family, kernels=(best.kernel,)))
+        return best.kernel, family, next(candidate for _, candidate in alone if candidate.variant == best.variant)
+
+    def _best(self, name: str, family: Family) -> Choice:
+        """Of a dense product the same for all weights of its size."""
+        net, n = self.case.net, family.columns(self.problem.n)
+        size = (net.vocabulary, net.hidden) if name == HEAD else net.products[name]
+        key = ("best", self.device.name, *size, n, family)
+        if family.whole:
+            return _SHARED.once(key, lambda: self._fastest(name, family))
+        return _SHARED.once_for(self.operands.sparse, (name, *key), lambda: self._fastest(name, family))
 
     def _fastest(self, name: str, family: Family) -> Choice:
         device, found = self.device, list(self.tried(name, family))
         if not isinstance(device, GpuDevice):
-            return found[0][0], found[0][1].variant
-        timed: list[tuple[float, Choice]] = []
+            return Choice(0.0, found[0][0], found[0][1].variant)
+        timed: list[Choice] = []
         refusal = f"no candidate of {', '.join(family.kernels)} runs {name}"
         for candidate in compiled_ahead(iter([one for _, one in found]), device.arch, device.link):
             kernel = next(kernel for kernel, one in found if one.variant == candidate.variant)
             try:
-                timed.append((_quickly(device, candidate), (kernel, candidate.variant)))
+                timed.append(Choice(_quickly(device, candidate), kernel, candidate.variant))
             except (Unsupported, LaunchError) as error:
                 refusal = str(error)
         if not timed:
             raise Unsupported(refusal)
-        return min(timed, key=lambda one: one[0])[1]
+        return min(timed)
 
     def product(self, name: str, family: Family) -> Product:
         """The product in device memory, over as many copies of its weights as there are blocks."""
-        _, candidate = self.chosen(name, family)
+        _, _, candidate = self.chosen(name, family)
         made: Operands = candidate.operands
         prepared = candidate.prepare()
         (m, k), n = (made.sparse.m, made.sparse.k), made.dense["b"].shape[1]
@@ -172,10 +198,6 @@ def _whole(dense: Array) -> CSR:
     return CSR(m, k, offsets, np.tile(np.arange(k, dtype=np.int32), m), dense.reshape(-1))
 
 
-def _rounded(matrix: CSR, math: DType) -> CSR:
-    return matrix.with_values(round_to(matrix.values, math))
-
-
 def _plain(candidate: Candidate, made: Operands) -> bool:
     """Whether a candidate takes its dense operand and leaves its result as they are, and not in a form of its own."""
     plan = candidate.plan
@@ -183,6 +205,12 @@ def _plain(candidate: Candidate, made: Operands) -> bool:
 
 
 def _quickly(device: GpuDevice, candidate: Candidate) -> float:
+    """Microseconds of a product, with the GPU for itself."""
+    with device.alone():
+        return _timed(device, candidate)
+
+
+def _timed(device: GpuDevice, candidate: Candidate) -> float:
     prepared = candidate.prepare()
     try:
         prepared.run()

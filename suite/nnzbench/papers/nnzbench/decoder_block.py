@@ -60,7 +60,7 @@ class Parts(NamedTuple):
 def _parts(view: View) -> dict[tuple[str, str, str], Parts]:
     """By problem, kernel of the network and arithmetic, where all of them are recorded."""
     timed = view.frame[view.frame["median_us"].notna()]
-    steps = _by_problem(timed[timed["kernel"] == "block_steps"])
+    steps = _by_problem(timed[(timed["kernel"] == "block_steps") & (timed["variant"] == "f16_steps")])
     rows = timed[timed["kernel"] == "block_parts"]
     rows = rows[["problem", "median_us"]].join(rows["variant"].str.extract(_PART)).dropna()
     heads = _by_problem(rows[rows["family"] == HEAD])

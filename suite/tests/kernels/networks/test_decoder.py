@@ -23,9 +23,18 @@ NET = MODELS["tiny"]
 
 
 def problem(n: int, cached: int, sparsity: float = 0.6, label: str = "tiny") -> Problem:
-    rows = NET.weights // NET.hidden
+    net = MODELS["tiny"]
     return Problem(
-        "decoder_block", "p", "decoder", rows, NET.hidden, n, sparsity, "uniform:3", "f16", label=f"{label}_kv{cached}"
+        "decoder_block",
+        "p",
+        "decoder",
+        net.weights // net.hidden,
+        net.hidden,
+        n,
+        sparsity,
+        "uniform:3",
+        "f16",
+        label=f"{label}_kv{cached}",
     )
 
 
@@ -37,12 +46,18 @@ class StepsOn(CpuDevice):
 
 
 @pytest.mark.parametrize(
-    ("n", "cached", "sanitizer"),
-    [(1, 0, "plain"), (3, 7, "plain"), (2, 530, "plain"), (2, 37, "asan"), (1, 20, "tsan")],
+    ("n", "cached", "sanitizer", "net"),
+    [
+        (1, 0, "plain", NET),
+        (3, 7, "plain", replace(NET, heads=7)),
+        (2, 530, "plain", replace(NET, heads=8, key_heads=2)),
+        (2, 37, "asan", NET),
+        (1, 70, "tsan", replace(NET, blocks=1, heads=1)),  # the second has the same launches
+    ],
 )
-def test_the_network_is_that_of_float64(n, cached, sanitizer, monkeypatch):
-    if sanitizer == "tsan":
-        monkeypatch.setitem(MODELS, "tiny", replace(NET, blocks=1))  # the second has the same launches
+def test_the_network_is_that_of_float64(n, cached, sanitizer, net, monkeypatch):
+    monkeypatch.setitem(MODELS, "tiny", net)
+    monkeypatch.setattr(composed, "MOST_SPLITS", 2)  # so that some warps have more than one tile
     one = problem(n, cached)
     operands = make_operands(one)
     expected = reference(one, operands)
@@ -54,6 +69,8 @@ def test_the_network_is_that_of_float64(n, cached, sanitizer, monkeypatch):
     prepared.run()
     error = relative_error(prepared.read(), expected)
     assert passes(error, "f16"), error
+    prepared.run()
+    assert relative_error(prepared.read(), expected) == error  # the counters of parts are zero again
     other = make_operands(problem(n, cached, 0.7))
     assert not passes(relative_error(prepared.read(), reference(one, other)), "f8_network")  # it tells networks apart
     device.close()
@@ -83,7 +100,13 @@ def test_weights_of_another_kind_are_refused(kernel, sparsity):
         next(candidates(kernels()[kernel], one, make_operands(one), CpuDevice()))
 
 
-@pytest.mark.parametrize("tokens", [1, 255, 600, 2049, 8193, 100_000])
-def test_splits_cover_all_tokens_and_none_is_empty(tokens):
-    splits, each = composed.splitting(tokens)
-    assert (splits - 1) * each < tokens <= splits * each
+@pytest.mark.parametrize("heads", [1, 8, 128, 2048])
+@pytest.mark.parametrize("cached", [1, 255, 600, 2048, 8193, 100_000])
+def test_splits_cover_all_tokens_and_none_is_empty(cached, heads):
+    splits, each = composed.splitting(cached, heads, "sm_90")
+    assert (splits - 1) * each < cached <= splits * each
+    assert splits <= composed.MOST_SPLITS
+
+
+def test_without_cached_tokens_there_is_one_part():
+    assert composed.splitting(0, 8, "sm_90")[0] == 1
