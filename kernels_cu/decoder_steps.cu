@@ -30,8 +30,8 @@ constexpr int kPart = kFeatures + 2;
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kNormThreads = 1024;
-constexpr int kNormed = 8;   // values that a thread keeps of a token
-constexpr int kTile = 16;    // cached tokens that a warp multiplies at a time
+constexpr int kNormed = 8;  // values that a thread keeps of a token
+constexpr int kTile = 16;  // cached tokens that a warp multiplies at a time
 constexpr int kSplits = 64;  // most parts of the cached tokens
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLowest = -1e30f;
@@ -146,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int split = static_cast<int>(blockIdx.x), splits = static_cast<int>(gridDim.x);
     const int head = static_cast<int>(blockIdx.y), key_heads = static_cast<int>(gridDim.y);
     const int token = static_cast<int>(blockIdx.z);
-    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, g = lane / 4,
+              t = lane % 4;
     const int begin = split * per_split, end = min(begin + per_split, tokens - 1);
     const bool newest = split == splits - 1;
     const long long place = static_cast<long long>(token) * 2 * key_heads + head;
@@ -323,8 +324,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const float* const from = parts + group * splits * kGroup * kPart;
     for (int of = warp; of < kGroup; of += kWarps) {
         float all = kLowest, weight = 0.0f;
-        for (int s = lane; s < splits; s += 32)
-            all = fmaxf(all, __ldcg(from + (s * kGroup + of) * kPart + kFeatures));
+        for (int s = lane; s < splits; s += 32) all = fmaxf(all, __ldcg(from + (s * kGroup + of) * kPart + kFeatures));
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) all = fmaxf(all, __shfl_xor_sync(kAll, all, distance));
         for (int s = lane; s < splits; s += 32) {

@@ -9,13 +9,14 @@ the product with the vocabulary, which stays dense.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR, MatrixError
 
 if TYPE_CHECKING:
@@ -121,6 +122,24 @@ def matrices(net: Decoder, weights: CSR) -> dict[str, CSR]:
         found[name] = CSR(m, k, offsets.astype(np.int32), indices, values)
         row += rows
     return found
+
+
+def by_layer(problem: Problem, levels: Sequence[float], seed: int) -> CSR:
+    """A block's pattern with a share of zeros of its own in each product's matrix, anywhere in it.
+
+    Raises `MatrixError` for another number of levels, or where together they are not the problem's.
+    """
+    net, op = Case.of(problem).net, problem.op
+    if op != "decoder" or len(levels) != len(net.products):
+        raise MatrixError(f"{problem.source}: a level is wanted for each of {', '.join(net.products)} of a decoder.")
+    sizes = [m * k // net.hidden for m, k in net.products.values()]
+    bands = [generate.uniform(m, net.hidden, s, seed + at) for at, (m, s) in enumerate(zip(sizes, levels, strict=True))]
+    lengths = np.concatenate([[0], *(one.row_lengths for one in bands)])
+    indices, values = (np.concatenate([getattr(one, of) for one in bands]) for of in ("indices", "values"))
+    whole = CSR(problem.m, problem.k, np.cumsum(lengths).astype(np.int32), indices, values)
+    if abs(whole.sparsity - problem.sparsity) > 0.005:
+        raise MatrixError(f"{problem.source}: that is {whole.sparsity:.3f} of all weights, not {problem.sparsity:g}.")
+    return whole
 
 
 def scales(weights: Mapping[str, CSR]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from nnzbench.matrices import encodings, generate, index, prune, standin
 from nnzbench.matrices.checkpoints import load_weights
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.sparse_files import read_smtx
+from nnzbench.problems import decoder
 from nnzbench.problems.networks import pointwise_weights
 from nnzbench.problems.problem import ConvShape, Problem
 
@@ -62,6 +63,7 @@ def load_sparse(problem: Problem) -> CSR:
     | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.prune`) |
     | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.encodings`) |
     | `mobilenet:<width>:<height>:<seed>` | MobileNetV1's 1x1 convolutions along the diagonal (`problems.networks`) |
+    | `layers:<percent>-<percent>-...:<seed>` | so many zeros in each matrix of a decoder's block (`problems.decoder`) |
     | `sparse_inputs:<percent>:<source>` | that source; so many percent of the inputs are not zero (`operands`) |
     | `elements:<count>:<seed>` | ESE's pruning: so many interleaved sets of rows keep equal counts |
     | `transposed:<source>` | the transpose of that source's k x m matrix, values and all |
@@ -185,6 +187,8 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
         match kind, words[:-1]:
             case "uniform", []:
                 return generate.uniform(m, k, s, seed)
+            case "layers", [levels]:
+                return decoder.by_layer(problem, [float(one) / 100 for one in levels.split("-")], seed)
             case "equal_rows", []:
                 return generate.equal_rows(m, k, s, seed)
             case "cov", [cov]:

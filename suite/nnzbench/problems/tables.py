@@ -27,7 +27,7 @@ _CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1, "groups": 1}
 _SOURCES = frozenset({
     "dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block", "magnitude",
     "vector", "kernel", "channel", "pattern", "codebook_uniform", "codebook_balanced", "codebook_equal_rows",
-    "transposed", "mobilenet", "sparse_inputs", "elements",
+    "transposed", "mobilenet", "layers", "sparse_inputs", "elements",
 })  # fmt: skip
 _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 """Inference and training batch sizes of Sputnik's section VII."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -29,21 +29,29 @@ NETWORKS = {"dense_block": "dense", "fp8_block": "dense", "two_four_block": "2:4
 _CASE = r"([\w.]+?_kv\d+_\d+x\d+x\d+)"
 _PART = r"(?P<math>f16|f8)_(?P<family>\w+?)_(?P<product>qkv|o|up|down|head)_(?P<by>.+)_b(?P<bytes>\d+)"
 HEADS = ("model", "cached", "zeros", "tokens at once", "")
+LAUNCHES = 8
+"""Of a block: four products, two norms, attention, SwiGLU."""
 APART = 0.05
 """Share of the whole from which on the page tells that it is not the sum of its parts."""
 
 
 def against_dense(level: float, n: int, source: str = "uniform", like: str = "*_kv2048") -> Group:
     """Networks with so many zeros beside those without, at n tokens."""
-    words = f"whole blocks at {level:g} % zeros{', 2:4' if source == 'nm' else ''}, {like.rpartition('_kv')[2]} cached"
+    kind = {"nm": ", 2:4", "layers": " by layer"}.get(source, "")
+    words = f"whole blocks at {level:g} % zeros{kind}, {like.rpartition('_kv')[2]} cached"
     return Group(words=words, columns=n, like=like, cases=rf"{_CASE}_{level:g}_{source}", baseline_cases=rf"{_CASE}_0_")
 
 
 LEVELS = (50, 60, 70, 80, 90)
 COLUMNS = (1, 8, 16, 32, 64)
 UNIFORM = tuple(against_dense(level, n) for n in COLUMNS for level in LEVELS)
+BY_LAYER = tuple(against_dense(70, n, "layers") for n in (1, 16))
 HALVED = tuple(against_dense(50, n, "nm") for n in COLUMNS)
 WHOLE = tuple(against_dense(0, n) for n in COLUMNS)
+
+
+STEPS = {"attention": "attention", "norm": "norms", "swiglu": "SwiGLU"}
+"""Steps between products by the name of their rows."""
 
 
 class Parts(NamedTuple):
@@ -51,7 +59,8 @@ class Parts(NamedTuple):
 
     products_us: float
     head_us: float
-    steps_us: float
+    steps_us: Mapping[str, float]
+    """By kind, and all of them back to back as `steps`."""
     bytes: int
     """Of a block's weights as the products hold them."""
     kernels: str
@@ -60,21 +69,19 @@ class Parts(NamedTuple):
 def _parts(view: View) -> dict[tuple[str, str, str], Parts]:
     """By problem, kernel of the network and arithmetic, where all of them are recorded."""
     timed = view.frame[view.frame["median_us"].notna()]
-    steps = _by_problem(timed[(timed["kernel"] == "block_steps") & (timed["variant"] == "f16_steps")])
+    steps: dict[str, dict[str, float]] = {}
+    for row in each(timed[timed["kernel"] == "block_steps"]):
+        steps.setdefault(str(row.problem), {})[str(row.variant).removeprefix("f16_")] = float(row.median_us)
     rows = timed[timed["kernel"] == "block_parts"]
     rows = rows[["problem", "median_us"]].join(rows["variant"].str.extract(_PART)).dropna()
-    heads = _by_problem(rows[rows["family"] == HEAD])
+    heads = {str(row.problem): float(row.median_us) for row in each(rows[rows["family"] == HEAD])}
     found = {}
     for (problem, family, math), own in rows.groupby(["problem", "family", "math"]):
-        if len(own) == 4 and problem in heads and problem in steps:
+        if len(own) == 4 and problem in heads and steps.get(str(problem), {}).keys() >= {"steps", *STEPS}:
             size, by = own["bytes"].astype(float).sum(), own["by"].str.split(".").str[0]
-            parts = (float(own["median_us"].sum()), heads[problem], steps[problem])
+            parts = (float(own["median_us"].sum()), heads[problem], steps[str(problem)])
             found[str(problem), str(family), str(math)] = Parts(*parts, int(size), ", ".join(own["product"] + " " + by))
     return found
-
-
-def _by_problem(rows: pd.DataFrame) -> dict[str, float]:
-    return {str(row.problem): float(row.median_us) for row in each(rows)}
 
 
 class _Row(NamedTuple):
@@ -109,14 +116,15 @@ def _tokens(view: View) -> pd.DataFrame | None:
             continue
         net, row = one.net, one.row
         us = model_us(net, row.median_us, one.parts.head_us)
-        held = net.layers * one.parts.bytes + 4 * net.vocabulary * net.hidden
+        tables = 4 * net.vocabulary * net.hidden  # of the vocabulary, in and out
+        held, dense = net.layers * one.parts.bytes + tables, 2 * net.layers * net.weights + tables
         token = 4 * net.layers * net.key_heads * FEATURES
         left = f"{(memory - held) / token / 1e6:.2f} M" if memory and memory > held else "none" if memory else ""
         lines.append(
             [one.model, one.cached, f"{row.level:g} %", row.n, row.subject, f"{1e6 * row.n / us:,.0f}",
-             f"{held / 1e9:.2f}", left, one.parts.kernels]
+             f"{held / 1e9:.2f}", f"{held / dense:.2f}", left, one.parts.kernels]
         )  # fmt: skip
-    names = [*HEADS, "tokens/s", "GB of weights", "tokens that fit", "products"]
+    names = [*HEADS, "tokens/s", "GB of weights", "of dense", "tokens that fit", "products"]
     return pd.DataFrame(lines, columns=names) if lines else None
 
 
@@ -126,15 +134,17 @@ def _sums(view: View) -> pd.DataFrame | None:
     for one in _networks(view):
         if one.parts is None:
             continue
-        whole, blocks = one.row.median_us, one.net.blocks
-        products = blocks * one.parts.products_us + one.parts.head_us
-        apart = whole - products - one.parts.steps_us
+        whole, blocks, parts = one.row.median_us, one.net.blocks, one.parts
+        products = blocks * parts.products_us
+        apart = whole - products - parts.head_us - parts.steps_us["steps"]
         mark = "*" if abs(apart) > APART * whole else ""
+        kinds = (f"{parts.steps_us[kind]:.0f}" for kind in STEPS)
         lines.append(
-            [one.model, one.cached, f"{one.row.level:g} %", one.row.n, one.row.subject, blocks, f"{whole:.1f}",
-             f"{products:.1f}", f"{one.parts.steps_us:.1f}", f"{apart:+.1f}{mark}"]
+            [one.model, one.cached, f"{one.row.level:g} %", one.row.n, one.row.subject, f"{whole:.0f}",
+             f"{products:.0f}", f"{parts.head_us:.0f}", *kinds, f"{parts.steps_us['steps']:.0f}",
+             f"{apart:+.0f}{mark}", f"{apart / (LAUNCHES * blocks):+.2f}"]
         )  # fmt: skip
-    names = [*HEADS, "blocks", "whole", "products alone", "all else", "apart"]
+    names = [*HEADS, "whole", "products", "vocabulary", *STEPS.values(), "these steps together", "apart", "a launch"]
     return pd.DataFrame(lines, columns=names) if lines else None
 
 
@@ -147,10 +157,12 @@ def decoder_block() -> Page:
         "queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; after the "
         "last come a norm and the product with the vocabulary, which stays dense fp16. All blocks of a model (of the "
         "70B one sixteen of 80) are captured in one graph, each with weights at addresses of its own. **The weights "
-        "are synthetic**: normal values, zeros anywhere or 2:4, the same in every block. Steps between products are "
+        "are synthetic**: normal values, zeros anywhere, 2:4, or with another share in each matrix "
+        "(by layer), the same in every block. Steps between products are "
         "the same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
-        "cuBLAS, cuBLASLt or cuSPARSELt, and of the first two candidates of `tensor_spmm` and `delta_spmv`.",
+        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of the first two candidates of `tensor_spmm` and "
+        "`delta_spmv` and of the dense ones.",
         answers=(
             Answer(firsts[2], SPARSE, DENSE),
             Answer(firsts[1], SPARSE, DENSE),
@@ -164,9 +176,10 @@ def decoder_block() -> Page:
         tables=(
             Made("Whole models (of 70B the sixteen blocks are scaled to 80)", _tokens,
                  "scales what was timed to the model's number of blocks, and adds up bytes", collapsed=False),
-            Made(f"Whole graphs and the sum of their parts, µs (* more than {APART:.0%} apart)", _sums,
+            Made(f"Whole graphs and their parts alone, µs (* more than {APART:.0%} apart)", _sums,
                  "adds times of several rows", collapsed=False),
-            RatioTable("Sparse over dense fp16 and FP8", Comparison((SPARSE,), (DENSE, FP8), UNIFORM), collapsed=False),
+            RatioTable("Sparse over dense fp16 and FP8", Comparison((SPARSE,), (DENSE, FP8), (*UNIFORM, *BY_LAYER)),
+                       collapsed=False),
             RatioTable("2:4 over dense", Comparison((TWO_FOUR, TWO_FOUR_F8), (DENSE, FP8), HALVED)),
             RatioTable("FP8 over fp16, dense", Comparison((FP8,), (DENSE,), WHOLE)),
             Pivot("µs of every graph", (DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE), rows=("label", "level", "subject"),

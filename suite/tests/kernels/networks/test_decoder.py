@@ -84,6 +84,18 @@ def test_matrices_are_the_operands_weights_flat_in_their_order():
     assert np.array_equal(flat, operands.sparse.to_dense().reshape(-1))
 
 
+def test_each_matrix_has_its_own_zeros():
+    one = replace(problem(1, 0, 0.68), source="layers:60-60-75-70:3")
+    found = matrices(NET, make_operands(one).sparse)
+    assert [round(matrix.sparsity, 2) for matrix in found.values()] == [0.6, 0.6, 0.75, 0.7]
+
+
+@pytest.mark.parametrize("levels", ["70-70", "10-60-75-70", "a-60-75-70", "60-60-75-170"])
+def test_levels_that_are_not_the_problems_are_refused(levels):
+    with pytest.raises(MatrixError):
+        make_operands(replace(problem(1, 0, 0.68), source=f"layers:{levels}:3"))
+
+
 @pytest.mark.parametrize(("cached", "label"), [(5, "unknown"), (-1, "tiny"), (5, "llama3_8b")])
 def test_another_model_or_size_is_refused(cached, label):
     with pytest.raises(MatrixError):
