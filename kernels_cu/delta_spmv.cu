@@ -25,6 +25,7 @@
 // Defines
 //   BLOCKS   that an SM should hold
 //   BF16     1: values, x and y are bf16
+//   BIAS     1: one more argument, m numbers that are added to y; null: none
 //   FP8      1: values are e4m3 in 16 bytes a chunk, `low` alone; x and y are fp16, and sums are multiplied by `scale`
 #include "nnz.cuh"
 #include "tensor_core.cuh"
@@ -126,11 +127,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     delta_spmv(int m, int k, int lanes, const int* __restrict__ offsets, const uint4* __restrict__ low,
 #if FP8
                const uint2* __restrict__ near, const unsigned* __restrict__ far, const nnz::Half* __restrict__ x,
-               nnz::Half* __restrict__ y, float scale) {
-    const Chunks chunks{low, near, far};
+               nnz::Half* __restrict__ y, float scale
 #else
                const uint4* __restrict__ high, const uint2* __restrict__ near, const unsigned* __restrict__ far,
-               const nnz::Half* __restrict__ x, nnz::Half* __restrict__ y) {
+               const nnz::Half* __restrict__ x, nnz::Half* __restrict__ y
+#endif
+#if BIAS
+               ,
+               const nnz::Half* __restrict__ bias
+#endif
+    ) {
+#if FP8
+    const Chunks chunks{low, near, far};
+#else
     const Chunks chunks{low, high, near, far};
     constexpr float scale = 1.0f;
 #endif
@@ -159,6 +168,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     for (; first < m; first += step) {
         const int row = first + in_warp;
         float sum = 0.0f;
+#if BIAS
+        const float shift = bias != nullptr && row < m ? nnz::widen_half(bias[row]) : 0.0f;
+#endif
         int at = now.begin + lane;
         bool more = true;
 #pragma unroll 1
@@ -183,7 +195,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             exact = over_lanes(exact, lanes);
             if (!finite(sum)) sum = exact;
         }
-        if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum * scale);
+        sum *= scale;
+#if BIAS
+        sum += shift;
+#endif
+        if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum);
         now = next;
         next = look_up(row + 2 * step);
     }

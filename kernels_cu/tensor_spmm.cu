@@ -49,6 +49,7 @@
 //   EARLY      1: the first chunk comes from `heads`; at least as many panels as slices, panels x slices below 2^31
 //   TOKENS     1: B is n x k and C n x m, row-major: a warp's loads are turned on their way to a panel. k is a multiple of 8
 //              and m of 2; not under TF32
+//   BIAS       1: one more argument, m numbers of C's type that are added to its rows; null: none
 //   SPREAD     1: warps of a strip share the adding of slices; `separate` is 0, all blocks run at once (or time is lost)
 #include "async_barrier.cuh"
 #include "nnz.cuh"
@@ -77,6 +78,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #if FP8
                 ,
                 float scale
+#endif
+#if BIAS
+                ,
+                const Element* __restrict__ bias
 #endif
     ) {
     DYN_SHARED(char, unaligned);
@@ -209,7 +214,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const int first_row = strip * kStripM + lane / 4;
     const auto row_of = [&](int tile, int e) { return first_row + tile / kColumns * 16 + e / 2 * 8; };
     const auto column_of = [&](int tile, int e) { return first_column + tile % kColumns * 8 + lane % 4 * 2 + e % 2; };
+#if BIAS
+    const Shift shifts[kTiles] = {Shift(bias, first_row, m), Shift(bias, first_row + 16, m)};
+#endif
     const auto store = [&](int tile, float4 sum) {
+#if BIAS
+        (tile < kColumns ? shifts[0] : shifts[1]).add_to(sum);
+#endif
         store_tile(c, m, n, first_row + tile / kColumns * 16, first_column + tile % kColumns * 8 + lane % 4 * 2, sum);
     };
 #if FP8
@@ -248,6 +259,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             sum *= scale;
 #endif
             if (slices == 1) {
+#if BIAS
+                if (bias != nullptr) sum += widen(bias[row]);
+#endif
                 *stored = narrow(sum);
             } else {
                 __stcg(left, sum);
@@ -311,7 +325,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 // Adds the slices of `partial` in their order. A warp adds one 16x8 tile of sums; tiles, strips and column tiles make the grid.
 extern "C" __global__ void __launch_bounds__(256)
     tensor_spmm_add(int m, int n, int strips, int slices, int tiles, const float4* __restrict__ partial,
-                    Element* __restrict__ c) {
+                    Element* __restrict__ c
+#if BIAS
+                    ,
+                    const Element* __restrict__ bias
+#endif
+    ) {
     const int tile_of_all = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (tile_of_all >= tiles) return;
     const int tile = tile_of_all % kSums, place = tile_of_all / kSums;
@@ -321,5 +340,8 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int slice = 0; slice < slices; ++slice) add(total, __ldcg(sums + slice * (kSums * 32)));
     const int row = place % strips * kStripM + tile / kColumns * 16 + lane / 4;
     const int column = place / strips * kBlockN + tile % kColumns * 8 + lane % 4 * 2;
+#if BIAS
+    Shift(bias, row, m).add_to(total);
+#endif
     store_tile(c, m, n, row, column, total);
 }

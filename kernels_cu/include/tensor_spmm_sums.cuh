@@ -95,6 +95,28 @@ __device__ __forceinline__ float widen(Element x) { return x; }
 
 __device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 
+#if BIAS
+
+// What is added to the two rows that a lane has of a 16x8 tile of sums.
+struct Shift {
+    float upper = 0.0f, lower = 0.0f;
+
+    __device__ __forceinline__ Shift(const Element* bias, int row, int m) {
+        if (bias == nullptr) return;
+        if (row < m) upper = widen(bias[row]);
+        if (row + 8 < m) lower = widen(bias[row + 8]);
+    }
+
+    __device__ __forceinline__ void add_to(float4& sum) const {
+        sum.x += upper;
+        sum.y += upper;
+        sum.z += lower;
+        sum.w += lower;
+    }
+};
+
+#endif
+
 // Adds one to a counter in global memory and tells what it was. What the calling thread's warp wrote before (and its
 // __syncwarp) comes before it for whom the counter tells so, and what others wrote before theirs, before what follows.
 __device__ __forceinline__ int arrive_in_order(int* counter) {

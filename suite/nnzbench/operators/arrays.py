@@ -10,6 +10,7 @@ import numpy as np
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.roofline import INDEX_BYTES
+from nnzbench.operators.tokens import BIAS
 from nnzbench.plans.plan import Plan, Resources, Unsupported, one_line
 from nnzbench.problems.buffers import inputs
 from nnzbench.problems.operands import Operands
@@ -114,7 +115,7 @@ def _rows_first(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int)
     return True
 
 
-def require(found: View, what: str, shape: tuple[int, int], dtype: str, device: int) -> None:
+def require(found: View, what: str, shape: tuple[int, ...], dtype: str, device: int) -> None:
     """Raises `OperatorError` naming the first thing that does not fit the operator."""
     if found.shape != shape:
         raise OperatorError(f"{what} must have the shape {shape}, not {found.shape}")
@@ -150,7 +151,7 @@ def weights_bytes(
 
     Generated programs carry their weights, so that their code counts. `bound` is `inputs` where it is known.
     """
-    others = {*(inputs(plan, operands) if bound is None else bound).values(), plan.output}
+    others = {*(inputs(plan, operands) if bound is None else bound).values(), plan.output, BIAS}
     kept = sum(array.nbytes for name, array in plan.buffers.items() if name not in others)
     return kept + (resources.code_bytes if resources and plan.language == "ptx" else 0)
 

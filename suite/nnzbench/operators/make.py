@@ -23,7 +23,7 @@ from nnzbench.operators.archive import Packing
 from nnzbench.operators.arrays import OperatorError, require_inputs, weights_bytes
 from nnzbench.operators.operator import Operator
 from nnzbench.operators.packed import Facts, Packed, Saved, Step, digest
-from nnzbench.operators.tokens import Layout, kernels_for, rows_at
+from nnzbench.operators.tokens import BIAS, Layout, kernels_for, rows_at
 from nnzbench.plans.plan import Array, Candidate, Plan, Resources, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, operands_of
@@ -163,7 +163,7 @@ def _facts(
 
 def _kept(plan: Plan, facts: Facts) -> dict[str, Array]:
     """The buffers that are the operator's own."""
-    return {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output)}
+    return {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output, BIAS)}
 
 
 def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Packed:

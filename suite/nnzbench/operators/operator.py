@@ -14,6 +14,7 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.operators import arrays
 from nnzbench.operators.arrays import OperatorError
 from nnzbench.operators.packed import Facts, Packed
+from nnzbench.operators.tokens import BIAS
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.buffers import stored
 from nnzbench.problems.operands import round_to, storage_dtype
@@ -23,7 +24,7 @@ class Operator:
     """Multiplies by one pruned matrix A (m, k): `operator(b)` is A b for b (k, n), row-major, of the operator's type.
 
     One for `tokens` takes b (n, k) and gives b A^T (n, m), as a linear layer does; where `fewer` says so, b may have
-    fewer rows.
+    fewer rows. Where `adds_bias` says so, a `bias` of m numbers is added to each row in the same launches.
 
     On a GPU, b is a PyTorch tensor, a CuPy array, or anything with `__cuda_array_interface__` or DLPack, and the result
     is of the same library; nothing is copied, synchronised or, with `out`, allocated, so that a CUDA graph can capture
@@ -44,7 +45,7 @@ class Operator:
                 raise OperatorError(f"this operator is compiled for {facts.arch}, this GPU is {device.arch}")
             launches = [(step.program, step.launch) for step in packed.steps]
             try:
-                callers = (facts.input, facts.output)
+                callers = (facts.input, facts.output, BIAS)
                 self._carried = Carried(device, packed.cubins, launches, packed.buffers, callers, packed.rows_at)
             except Unsupported as error:
                 raise OperatorError(str(error)) from error
@@ -67,17 +68,24 @@ class Operator:
         """Whether b may have fewer rows of tokens than n."""
         return bool(self.packed.rows_at)
 
-    def __call__(self, b: Any, out: Any = None, stream: int | None = None) -> Any:
+    @property
+    def adds_bias(self) -> bool:
+        """Whether it takes a bias."""
+        return self.packed.adds_bias
+
+    def __call__(self, b: Any, out: Any = None, stream: int | None = None, bias: Any = None) -> Any:
         """A b, into `out` where given. `stream` is the handle of a CUDA stream."""
+        if bias is not None and not self.adds_bias:
+            raise OperatorError(f"{self.facts.kernel} adds no bias to this product: add it to the result")
         if self._carried is not None:
-            return self._on_gpu(self._carried, b, out, stream)
+            return self._on_gpu(self._carried, b, out, stream, bias)
         if self.packed.plan is None:
             raise OperatorError("this operator is closed: its weights have left the GPU")
         if stream is not None:
             raise OperatorError("the processor has no streams: give none")
-        return self._on_processor(self.packed.plan, b, out)
+        return self._on_processor(self.packed.plan, b, out, bias)
 
-    def _on_gpu(self, carried: Carried, b: Any, out: Any, stream: int | None) -> Any:
+    def _on_gpu(self, carried: Carried, b: Any, out: Any, stream: int | None, bias: Any) -> Any:
         facts, number = self.facts, carried.number
         given = arrays.view(b, "b")
         rows = self._rows(given.shape)
@@ -86,7 +94,11 @@ class Operator:
         result = given.empty(gives) if out is None else out
         written = arrays.view(result, "out")
         arrays.require(written, "out", gives, facts.dtype, number)
-        pointers = {facts.input: given.pointer, facts.output: written.pointer}
+        pointers = {facts.input: given.pointer, facts.output: written.pointer, BIAS: 0}
+        if bias is not None:
+            shift = arrays.view(bias, BIAS)
+            arrays.require(shift, BIAS, (facts.m,), facts.dtype, number)
+            pointers[BIAS] = shift.pointer
         carried.run(pointers, given.stream if stream is None else stream, rows)
         return result
 
@@ -95,13 +107,13 @@ class Operator:
         rows = shape[0] if self.fewer and shape else 0
         return rows if 0 < rows < self.facts.n else self.facts.n
 
-    def _on_processor(self, plan: Plan, b: Any, out: Any) -> Array:
+    def _on_processor(self, plan: Plan, b: Any, out: Any, bias: Any) -> Array:
         facts = self.facts
         kind = storage_dtype(facts.dtype)
         rows = self._rows(getattr(b, "shape", ()))
         taken, gives = facts.shapes(rows)
-        for array, what, shape in ((b, "b", taken), (out, "out", gives)):
-            if array is None and what == "out":
+        for array, what, shape in ((b, "b", taken), (out, "out", gives), (bias, BIAS, (facts.m,))):
+            if array is None and what != "b":
                 continue
             if not isinstance(array, np.ndarray):
                 raise OperatorError(f"{what}: a {type(array).__name__} is no NumPy array, which the processor takes")
@@ -113,7 +125,8 @@ class Operator:
                 raise OperatorError(f"{what} must be row-major without gaps: make a contiguous copy")
         bf16 = facts.dtype == "bf16"
         given, empty = stored(round_to(b, facts.dtype), bf16), np.zeros(gives, np.uint16 if bf16 else kind)
-        buffers = {**plan.buffers, facts.input: given, facts.output: empty}
+        shift = np.zeros(facts.m, kind) if bias is None else round_to(bias, facts.dtype)
+        buffers = {**plan.buffers, facts.input: given, facts.output: empty, BIAS: stored(shift, bf16)}
         plan = with_rows(plan, self.packed.rows_at, rows)
         prepared = self.device.prepare(replace(plan, buffers=buffers, unpermute=None))
         try:

@@ -2,7 +2,7 @@
 
 A kernel's own plan has B (k, n) and C (m, n). With one column the two are the same bytes. A kernel with a form of its
 own for tokens has the define `TOKENS`, 0 in its plans, and one whose operands lie by columns needs nothing. Any other
-is put between two launches of `turn.cu`.
+is put between two launches of `turn.cu`. Kernels with the define `BIAS` then add one to the result.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from nnzbench.problems.problem import Problem
 
 Layout = Literal["columns", "tokens"]
 """B (k, n) and C (m, n), or B (n, k) and C (n, m); all row-major."""
+BIAS = "bias"
+"""Buffer of the m numbers that are added to each row of tokens, where a plan does that; a caller may give none."""
 _TILE = 32
 
 
@@ -62,6 +64,10 @@ def by_tokens(plan: Plan, operands: Operands) -> Plan:
         found = replace(plan, buffers=buffers, defines={**plan.defines, "TOKENS": 1})
     else:
         found = _between_turns(plan, bound["b"], b)
+    if "BIAS" in found.defines:
+        launches = tuple(replace(one, args=(*one.args, BIAS)) for one in found.launches)
+        buffers = {**found.buffers, BIAS: np.zeros(m, c.dtype)}
+        found = replace(found, buffers=buffers, launches=launches, defines={**found.defines, "BIAS": 1})
     return replace(found, unpermute=lambda raw: np.ascontiguousarray(plan.result(raw.T)))
 
 

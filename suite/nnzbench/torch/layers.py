@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,45 +42,53 @@ def number_of(family: Family) -> int:
 
 
 @torch.library.custom_op("nnzbench::packed_linear", mutates_args=())  # type: ignore[untyped-decorator,unused-ignore]
-def packed_linear(x: torch.Tensor, family: int, features: int) -> torch.Tensor:
-    """`x` (tokens, k) times the transposed weights (features, k): (tokens, features), by the family's operators.
+def packed_linear(x: torch.Tensor, family: int, features: int, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`x` (tokens, k) times the transposed weights (features, k), and `bias` (features): (tokens, features).
 
     Raises `OperatorError` for another type, shape or device.
     """
     x = x.contiguous()
     if x.data_ptr() % ALIGNMENT:
         x = x.clone()
+    if bias is not None and bias.data_ptr() % ALIGNMENT:
+        bias = bias.clone()
     rows = x.shape[0]
     out = x.new_empty((rows, features))
     for operator, start, end in _families[family].pieces(rows):
         whole = end - start == rows
-        multiply(operator, x if whole else x[start:end], out if whole else out[start:end])
+        multiply(operator, x if whole else x[start:end], out if whole else out[start:end], bias)
     return out
 
 
 @packed_linear.register_fake  # type: ignore[untyped-decorator,unused-ignore]
-def _(x: torch.Tensor, family: int, features: int) -> torch.Tensor:
+def _(x: torch.Tensor, family: int, features: int, bias: torch.Tensor | None = None) -> torch.Tensor:
     return x.new_empty((x.shape[0], features))
 
 
-def multiply(operator: Operator, x: torch.Tensor, out: torch.Tensor) -> None:
-    """Writes the product of rows of tokens that an operator takes at once."""
+def multiply(operator: Operator, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    """Writes the product of rows of tokens that an operator takes at once, and adds the bias."""
+    if bias is not None and not operator.adds_bias:
+        multiply(operator, x, out)
+        out += bias
+        return
     n, rows = operator.facts.n, x.shape[0]
     if rows < n and not operator.fewer:
         padded = torch.nn.functional.pad(x, (0, 0, 0, n - rows))
         result = out.new_empty((n, out.shape[1]))
-        multiply(operator, padded, result)
+        multiply(operator, padded, result, bias)
         out.copy_(result[:rows])
     elif x.is_cuda:
         aligned = x.data_ptr() % ALIGNMENT == 0 and out.data_ptr() % ALIGNMENT == 0
         if aligned:
-            operator(x, out=out)
+            operator(x, out=out, bias=bias)
         else:  # a piece between rows whose length is no multiple
-            out.copy_(operator(x.clone()))
+            out.copy_(operator(x.clone(), bias=bias))
     else:  # NumPy has no bf16: there its numbers are kept as float32
-        bf16 = x.dtype == torch.bfloat16
-        given = (x.float() if bf16 else x).detach().numpy()
-        out.copy_(torch.from_numpy(operator(given)))
+
+        def array(one: torch.Tensor) -> Any:
+            return (one.float() if one.dtype == torch.bfloat16 else one).detach().numpy()
+
+        out.copy_(torch.from_numpy(operator(array(x), bias=None if bias is None else array(bias))))
 
 
 class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
@@ -117,9 +126,8 @@ class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
         rows = x.numel() // self.in_features
         if self.weight is not None and self._packed.dense(rows):
             return nn.functional.linear(x, self.weight, self.bias)
-        result = packed_linear(x.reshape(rows, self.in_features), self._number, self.out_features)
-        result = result.reshape(*x.shape[:-1], self.out_features)
-        return result if self.bias is None else result + self.bias
+        result = packed_linear(x.reshape(rows, self.in_features), self._number, self.out_features, self.bias)
+        return result.reshape(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         """Sizes, and the kernel for each number of tokens."""

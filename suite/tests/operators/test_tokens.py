@@ -31,14 +31,15 @@ def made(kernel, dtype, n, m=M, k=K):
     return operator, round_to(layer.matrix.to_dense(), dtype).astype(np.float64)
 
 
-def assert_right(operator, weights, rows):
+def assert_right(operator, weights, rows, bias=None):
     facts = operator.facts
     x = np.random.default_rng(1).standard_normal((rows, facts.k)).astype(storage_dtype(facts.dtype))
     rounded = round_to(x, facts.dtype).astype(np.float64)
-    found = operator(x)
+    found = operator(x, bias=bias)
     assert found.shape == (rows, facts.m)
-    scale = np.abs(rounded) @ np.abs(weights).T + 1e-9
-    assert (np.abs(found - rounded @ weights.T) / scale).max() < TOLERANCE[facts.dtype]
+    shift = 0 if bias is None else bias
+    scale = np.abs(rounded) @ np.abs(weights).T + np.abs(shift) + 1e-9
+    assert (np.abs(found - (rounded @ weights.T + shift)) / scale).max() < TOLERANCE[facts.dtype]
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "n", "fewer", "turned"), CASES)
@@ -46,13 +47,40 @@ def test_rows_of_tokens_come_in_and_go_out(kernel, dtype, n, fewer, turned):
     operator, weights = made(kernel, dtype, n)
     assert operator.fewer == fewer
     assert tokens.turns(operator.packed.plan) == turned
+    bias = round_to(np.linspace(-2, 2, M, dtype=np.float32), dtype)
     for rows in (n, 5) if fewer else (n,):
         assert_right(operator, weights, rows)
+        if operator.adds_bias:
+            assert_right(operator, weights, rows, bias)
+    assert operator.adds_bias == (kernel in ("tensor_spmm", "delta_spmv"))
+    if not operator.adds_bias:
+        with pytest.raises(nnzbench.OperatorError, match="adds no bias"):
+            operator(np.zeros((n, K), storage_dtype(dtype)), bias=bias)
     if not fewer:
         with pytest.raises(nnzbench.OperatorError, match="must have the shape"):
             operator(np.zeros((n + 1, K), storage_dtype(dtype)))
     with pytest.raises(nnzbench.OperatorError, match="must have the shape"):
         operator(np.zeros((n + 1, K), storage_dtype(dtype)))
+
+
+@pytest.mark.parametrize(("n", "wanted"), [(16, ""), (16, "early"), (32, "spread"), (32, "add")])
+def test_a_bias_is_added_once_however_slices_are(n, wanted):
+    layer = api.as_layer(matrix(M, 1024, 0.2, empty=(4,)).to_dense())
+    problem = layer.problem("spmm", n, "f16")
+    operands = layer.operands(problem)
+    operands.dense["b"][7, 3] = np.inf
+    plans = tokens.kernels_for("tokens", registry.kernels())["tensor_spmm"].plans(problem, operands, "sm_80")
+    plan = next(one for one in plans if wanted in one.variant.split("_") or not wanted)
+    assert plan.launches[0].grid[1] > 1, "slices"
+    plan.buffers[tokens.BIAS][:] = bias = np.linspace(-2, 2, M, dtype=np.float16)
+    prepared = api.open_device("cpu").prepare(plan)
+    prepared.poison()
+    prepared.run()
+    dense, b = operands.sparse.to_dense().astype(np.float64), operands.dense["b"].astype(np.float64)
+    b[7, 3] = 0
+    exact = dense @ b + bias[:, None]
+    exact[dense[:, 7] != 0, 3] = np.inf * np.sign(dense[dense[:, 7] != 0, 7])
+    assert np.allclose(prepared.read(), exact, rtol=4e-3, atol=4e-3)
 
 
 def test_what_takes_columns_already_is_not_turned():

@@ -106,7 +106,8 @@ def test_the_operator_keeps_pytorchs_rules(pair):
 
     _, sparse = pair
     x = torch.randn(5, 48, dtype=torch.float16)
-    torch.library.opcheck(packed_linear, (x, sparse._number, 64))
+    for bias in (None, sparse.bias):
+        torch.library.opcheck(packed_linear, (x, sparse._number, 64, bias))
 
 
 def test_a_models_layers_are_swapped_by_name(torch_module, tmp_path):

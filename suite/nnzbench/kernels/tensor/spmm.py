@@ -177,6 +177,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "BF16": int(bf16),
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
+            "BIAS": 0,
             **({} if tiling.tf32 else {"TOKENS": 0}),
         },
         shared_bytes=tiling.ring_bytes(packed.slot_bytes),

@@ -166,7 +166,7 @@ def make_plan(
         (*sizes, *buffers, 1 / F8_SCALE) if fp8 else sizes,
         buffers,
         "y",
-        defines={"BF16": int(bf16), "FP8": int(fp8)},
+        defines={"BF16": int(bf16), "FP8": int(fp8), "BIAS": 0},
         label="e4m3" * fp8,
         math="f8" * fp8,
         shared_bytes=bytes_of_x,
