@@ -94,6 +94,8 @@ class Packer:
     weights: dict[str, CSR] = field(default_factory=dict)
     recalled: int = 0
     """Layers whose choice was made before."""
+    hurried: int = 0
+    """Layers of which no sparse kernel was timed at some width: there they stay dense, and the choice is not kept."""
 
     def recall(self, layer: Layer, question: Question) -> bool:
         """Whether a choice for this layer and question is known; then it is taken."""
@@ -107,7 +109,9 @@ class Packer:
     def add(self, layer: Layer, question: Question, answer: Answer) -> None:
         """Packs the layer by its answer. Raises `OperatorError` where no kernel can be tried and dense is not timed."""
         found, weights = pack(layer, answer, self.made)
-        if self.keeps and all(width.sparse(answer.dtype) for width in answer.widths):  # else the time was too short
+        lacking = [width for width in answer.widths if not width.sparse(answer.dtype)]  # the time was too short
+        self.hurried += any(width.timed() for width in lacking)
+        if self.keeps and not lacking:
             keep(self._key(layer, question)[0], found)
         self._take(layer, found, weights)
 

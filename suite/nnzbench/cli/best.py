@@ -227,6 +227,9 @@ def _save(save: Path, packer: packing.Packer, unpruned: Sequence[Layer]) -> None
     size = f"at most {archive.memory_bytes(packed) / 1e6:.1f} MB on the GPU"
     rest = len(packer.layers) - len(packed)
     click.echo(f"{path}: {len(packed)} layers packed ({size}), {rest} stay dense", err=True)
+    if packer.hurried:
+        text = f"of {packer.hurried} layers no sparse kernel was timed at some N, where they stay dense"
+        click.echo(f"{text}: give more time by --budget", err=True)
     if packer.recalled:
         text = f"{packer.recalled} choices were made before: delete {archive.choices_folder()} to make them again"
         click.echo(text, err=True)

@@ -176,6 +176,7 @@ def test_an_interrupted_packing_goes_on_with_what_was_chosen(fresh_choices):
     short = Width(16, (Entry("cublas", "f16", hot_us=9.0), Entry("tensor_spmm", "f16", reason="the time was over")))
     again.add(layer, Question((16,)), answer(short))  # dense for now, and asked again the next time
     assert not again.recall(layer, Question((16,)))
+    assert (first.hurried, again.hurried) == (0, 1)
 
 
 @pytest.mark.parametrize(
