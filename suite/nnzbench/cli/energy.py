@@ -137,8 +137,8 @@ class Run:
 
     def _contests(self, one: Experiment, results: ResultSet) -> Iterator[Item]:
         """Of problems that more than one candidate runs; a check takes each by itself."""
-        asked = _asked(one.name)
-        found = facts.chosen(results, (*asked.subjects, *asked.baselines))
+        page: Any = page_of(one.name)
+        found = facts.chosen(results, page.energy, page.attributes)
         problems = {problem.name: problem for problem in replace(one, full=True).problems()}
         rest = [stem_of(problem.name) for problem, _ in spread([(problem, ()) for problem in problems.values()])]
         for stem in dict.fromkeys((*typical(one.name, problems.values()), *rest)):

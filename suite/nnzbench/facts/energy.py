@@ -12,9 +12,10 @@ from dataclasses import fields, replace
 
 import pandas as pd
 
-from nnzbench.facts.data import Data
+from nnzbench.facts.data import Data, described
 from nnzbench.facts.results import ResultSet, read_environment
 from nnzbench.facts.selector import Selector, pick
+from nnzbench.facts.table import Comparison
 from nnzbench.problems.problem import stem_of
 from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.folder import refuse_links
@@ -101,14 +102,26 @@ def data_of(results: ResultSet, attributes: str = "") -> Data | None:
     return Data(replace(results, frame=frame, environments=told), attributes, POLICIES)
 
 
-def chosen(results: ResultSet, selectors: Sequence[Selector]) -> dict[str, pd.DataFrame]:
-    """By stem: the fastest candidate of each selector, a row for each (problem, dtype, kernel, variant) once.
+def chosen(results: ResultSet, asked: Comparison, attributes: str = "") -> dict[str, pd.DataFrame]:
+    """By stem: the fastest candidate of each side, a row for each (problem, dtype, kernel, variant) once.
 
-    Under `stream` where that is recorded, else hot. A problem that only one of them runs has nothing to compare.
+    Under `stream` where that is recorded, else hot. Where a group's baseline is of other problems, such as those
+    without zeros, these come to the subject's. A problem that only one candidate runs has nothing to compare.
     """
     frame = results.frame
     policy = next((one for one in MEASURED if (frame.loc[frame["median_us"].notna(), "policy"] == one).any()), "hot")
     timed = frame[frame["policy"] == policy]
-    found = pd.concat([pick(timed, one, ("problem", "dtype")) for one in selectors])
-    rows = found[KEY].drop_duplicates().assign(stem=lambda some: some["problem"].map(stem_of))
+
+    def fastest(selectors: Sequence[Selector]) -> pd.DataFrame:
+        found = pd.concat([pick(timed, one, ("problem", "dtype")) for one in selectors])
+        return found[KEY].drop_duplicates().assign(stem=lambda some: some["problem"].map(stem_of))
+
+    subjects, baselines = fastest(asked.subjects), fastest(asked.baselines)
+    parts = [subjects, baselines]
+    for group in (one for one in asked.groups if one.baseline_cases):
+        problems = described(results.experiment, frame, attributes)
+        cases = [group.problems(problems, side)[["problem", "case"]] for side in (False, True)]
+        own = subjects[["problem", "stem"]].drop_duplicates().merge(cases[0], on="problem")[["stem", "case"]]
+        parts.append(own.merge(cases[1], on="case").merge(baselines.drop(columns="stem"), on="problem"))
+    rows = pd.concat(parts)[[*KEY, "stem"]].drop_duplicates()
     return {str(stem): some for stem, some in rows.groupby("stem", sort=False) if len(some) > 1}

@@ -7,9 +7,12 @@ import dataclasses
 import pandas as pd
 import pytest
 from fake_records import timed, write, written
+from sputnik_records import view_of
 
 from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER, judge
 from nnzbench.contribute.validate import validate
+from nnzbench.facts import energy
+from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.tables import load
 from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.record import RecordError, read_records
@@ -111,3 +114,15 @@ def test_rows_come_back_as_they_were_written(tmp_path, folder):
     unknown = [dataclasses.replace(one, temperature_c=None, sm_clock_mhz=None) for one in rows]
     ENERGY.add(tmp_path, *unknown)
     assert ENERGY.read(tmp_path) == unknown
+
+
+def test_a_network_is_measured_beside_the_one_without_zeros(tmp_path):
+    times = [
+        ("sparse_block", "f16_block", lambda p: 5.0 if p.sparsity in (0.7, 0.9) else None),
+        ("dense_block", "f16_block", lambda p: 9.0 if p.sparsity == 0 else None),
+    ]
+    page = page_of("decoder_block")
+    found = energy.chosen(view_of(tmp_path, "decoder_block", times).results, page.energy, page.attributes)
+    rows = found["llama3_8b_kv2048_53248x4096x16_90_uniform"]
+    assert list(rows["problem"].str.extract(r"x16_(\d+)_uniform")[0]) == ["90", "0"]
+    assert not [stem for stem in found if "_0_uniform" in stem], "nothing to compare there"

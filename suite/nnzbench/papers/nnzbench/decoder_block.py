@@ -169,6 +169,7 @@ def decoder_block() -> Page:
             Answer(firsts[5], SPARSE, DENSE),
         ),
         comparison=Comparison((SPARSE,), (DENSE, FP8), firsts),
+        energy=Comparison((SPARSE,), (DENSE, FP8), firsts),
         figures=(
             Lines("times", "µs of the whole graph by the zeros, 2,048 tokens cached", (SPARSE, TWO_FOUR, DENSE, FP8),
                   value="time", panels="n", group=Group(like="llama3_8b_kv2048")),
