@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.results import each, geometric_mean, load
+from nnzbench.facts.results import ResultSet, each, geometric_mean, load
 from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import about
-from nnzbench.papers.nnzbench import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
 from nnzbench.predict import published
 from nnzbench.predict.model import LEAST, Floats, calibrate, listed, transfer
 from nnzbench.records.files import folders
@@ -32,6 +32,8 @@ COLUMNS = ("data", "kernel", "math", "target", "calibration", "count", "mean", "
 """A row per GPU held out: mean and 90th percentile of |predicted / taken - 1|, geometric mean of that quotient, the
 error bar that was predicted beforehand (from the other GPUs' errors) and the share of times inside it."""
 SAME_LEVEL = 0.005
+PRODUCT_KERNELS = {False: ("cublaslt", "cublas"), True: ("cusparselt",)}
+"""Dense, and on 2:4 weights."""
 
 
 def held_out(times: pd.DataFrame) -> pd.DataFrame:
@@ -62,6 +64,25 @@ def strata(library: str) -> pd.DataFrame:
     return held_out(published.strata(library))
 
 
+def products_and_records(reports: Path, sparse: bool) -> pd.DataFrame:
+    """The same, with what this suite recorded of these products on further GPUs."""
+    found = [load(folder) for folder in folders(reports, f"*/{gemm_2to4.EXPERIMENT.name}")]
+    if not (measured := [recorded_products(one, sparse) for one in found if one.gpu in listed()]):
+        return products(sparse)
+    every = pd.concat([published.products(sparse), *measured], ignore_index=True)
+    return held_out(every[every["problem"].isin(published.products(sparse)["problem"])])
+
+
+def recorded_products(results: ResultSet, sparse: bool) -> pd.DataFrame:
+    """The least hot time of each product on one GPU, as rows of `published.products`."""
+    rows = standing(results.frame)
+    rows = rows[(rows["policy"] == "hot") & rows["kernel"].isin(PRODUCT_KERNELS[sparse])]
+    rows = rows[rows["math"] == rows["dtype"]].sort_values("median_us", kind="stable")
+    rows = rows.drop_duplicates(["math", "m", "k", "n"])
+    work = published.gemm_work(rows[["math", "m", "k", "n"]], sparse)
+    return work.assign(gpu=results.gpu, us=rows["median_us"], launch_us=published.GEMM_START_US)[published.COLUMNS]
+
+
 def all_held_out() -> pd.DataFrame:
     """Both of all that is published."""
     return pd.concat([*map(products, (False, True)), *map(strata, published.LIBRARIES)])
@@ -75,12 +96,12 @@ def bars() -> Mapping[tuple[str, str], float]:
 
 
 def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
-    """Every hold-out (`COLUMNS`): products and strata of matrices that others published, records of this suite on two
-    GPUs to each other, and to the four GPUs whose programs differ by a factor.
+    """Every hold-out (`COLUMNS`): products and strata of matrices that others published, the former with this suite's
+    records, records on two GPUs to each other, and to the four GPUs whose programs differ by a factor.
 
     `matrices`: the published file with every matrix's GFLOP/s (not part of this repository), for the same by matrix.
     """
-    rows = [line for sparse in (False, True) for line in _lines(PRODUCTS, products(sparse))]
+    rows = [line for sparse in (False, True) for line in _lines(PRODUCTS, products_and_records(reports, sparse))]
     for library in published.LIBRARIES:
         rows += _lines(STRATA, strata(library))
         if matrices is not None:
@@ -94,24 +115,35 @@ def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
 
 
 def recorded(reports: Path) -> pd.DataFrame | None:
-    """Hot times that this suite recorded of the same sizes, zeros, kernel and arithmetic on several listed GPUs."""
+    """Hot times that this suite recorded on several listed GPUs of the same product, kernel and arithmetic: of a dense
+    one the fastest, else those of the same matrix and program, the fastest that the GPUs have in common."""
     parts = []
     for folder in folders(reports, "*/*"):
         if folder.parent.name in listed():
-            frame = standing(load(folder).frame)
+            frame = load(folder).frame
             frame = frame[(frame["policy"] == "hot") & frame["op"].isin(["spmm", "gemm"]) & (frame["shape"] == "")]
-            parts.append(frame.assign(gpu=folder.parent.name))
+            dense = frame["kernel"].map(_is_dense).astype(bool)
+            parts += [standing(frame[dense]).assign(variant="", pattern=""), frame[~dense & frame["median_us"].notna()]]
+            parts[-2:] = [part.assign(gpu=folder.parent.name) for part in parts[-2:]]
     if not parts:
         return None
     rows = work_of(pd.concat(parts, ignore_index=True))
-    rows = rows.drop_duplicates(["gpu", "kernel", "math", "problem"])
-    both = rows.groupby(["kernel", "math", "problem"])["gpu"].transform("nunique") > 1
-    return rows[both] if both.any() else None
+    program = ["kernel", "math", "problem", "pattern", "variant"]
+    rows = rows.drop_duplicates(["gpu", *program])
+    rows = rows[rows.groupby(program)["gpu"].transform("nunique") > 1]
+    if rows.empty:
+        return None
+    rows["of_all"] = rows.groupby(program)["us"].transform("mean")
+    return rows.sort_values("of_all", kind="stable").drop_duplicates(["gpu", "kernel", "math", "problem"])
+
+
+def _is_dense(kernel: str) -> bool:
+    return about(kernel).work == "dense"
 
 
 def work_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of records as `model.transfer` takes them; `problem` says sizes and counted zeros."""
-    dense = np.asarray([about(str(kernel)).work == "dense" for kernel in frame["kernel"]])
+    dense = frame["kernel"].map(_is_dense).to_numpy(bool)
     tensor = np.asarray([about(str(kernel)).pattern == "2:4" for kernel in frame["kernel"]])
     nnz, elements = frame["nnz"].clip(lower=1).to_numpy(float), (frame["m"] * frame["k"]).to_numpy(float)
     level = np.where(dense, 0, np.round(np.round((1 - nnz / elements) / SAME_LEVEL) * SAME_LEVEL, 3))
@@ -131,9 +163,8 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
     before it."""
     parts = []
     for folder in folders(reports, f"*/{dlmc_n512.EXPERIMENT.name}"):
-        if folder.parent.name not in listed():
+        if folder.parent.name not in listed() or not dlmc_n512.complete(results := load(folder)):
             continue
-        results = load(folder)
         means = dlmc_n512.by_gpu(results)
         name = context.gpu_name(results.gpu, results.environment)
         mine = means[(means["gpu"] == name) & (means["policy"] == "hot") & (means["library"] == library)]

@@ -53,7 +53,7 @@ def products(sparse: bool) -> pd.DataFrame:
 
 def gemm_work(rows: pd.DataFrame, sparse: bool) -> pd.DataFrame:
     """Rows with m, k, n and `math` beside the columns that follow from them; 2:4 keeps half of the weights."""
-    m, k, n, item = rows["m"], rows["k"], rows["n"], rows["math"].map(ITEM)
+    m, k, n, item = rows["m"], rows["k"], rows["n"], rows["math"].map(ITEM).astype(float)
     weights = m * k * (item / 2 + 1 / 8 if sparse else item)
     sizes = rows["math"] + "_" + m.astype(str) + "x" + k.astype(str) + "x" + n.astype(str)
     return rows.assign(
@@ -61,7 +61,7 @@ def gemm_work(rows: pd.DataFrame, sparse: bool) -> pd.DataFrame:
         kernel="cusparselt" if sparse else "cublaslt",
         kind="dense",
         flops=2.0 * m * k * n / (2 if sparse else 1),
-        bytes=weights + k * n * item + m * n * rows["math"].map(RESULT),
+        bytes=weights + k * n * item + m * n * rows["math"].map(RESULT).astype(float),
     )
 
 

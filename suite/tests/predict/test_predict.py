@@ -220,6 +220,7 @@ def test_a_program_slower_by_a_factor_is_divided_out_by_the_other_gpus(tmp_path,
     v100 = theirs[(theirs["gpu"] == "V100") & (theirs["library"] == "sputnik")]
     mine = v100.assign(kind="measured", gpu="NVIDIA H200", policy="hot", geomean_us=0.3 * v100["geomean_us"])
     monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.concat([theirs, mine], ignore_index=True))
+    monkeypatch.setattr(dlmc_n512, "complete", lambda results: True)
     row = fake_records.record(experiment="dlmc_n512", problem="x_1x1x512_50_dlmc", floor_us=0.5, gpu=H200)
     fake_records.write(tmp_path / H200 / "dlmc_n512", [row])
     once = holdouts.programs(tmp_path, "sputnik")
@@ -236,6 +237,41 @@ def test_equal_problems_of_two_gpus_are_told_from_each_other(tmp_path):
     assert set(found["gpu"]) == {H200, "nvidia-h100-80gb-hbm3"}
     assert np.abs(np.expm1(found["off"])).mean() < 0.3
     assert holdouts.recorded(tmp_path / H200) is None
+
+
+def test_a_sparse_product_is_told_by_the_same_program_on_the_same_matrix(tmp_path):
+    sizes = {"problem": "01_64x256x3136_90_dlmc", "nnz": 1000, "dtype": "f16"}
+    for slug, timed in (
+        (H200, {("p", "y4"): 10.0, ("p", "y8"): 30.0}),
+        ("nvidia-h100-80gb-hbm3", {("p", "y8"): 31.0, ("p", "y16"): 1.0, ("q", "y4"): 2.0}),
+    ):
+        rows = [
+            fake_records.timed("sputnik", us, variant, **sizes, pattern=pattern, gpu=slug, floor_us=1.0)
+            for (pattern, variant), us in timed.items()
+        ]
+        fake_records.write(tmp_path / slug / "sparsert_table1", select(rows))
+    found = holdouts.recorded(tmp_path)
+    assert sorted(zip(found["pattern"], found["variant"], found["us"], strict=True)) == [
+        ("p", "y8", 30.0), ("p", "y8", 31.0),
+    ]  # fmt: skip
+
+
+def test_recorded_products_are_held_out_beside_the_published_ones(tmp_path):
+    theirs = published.products(sparse=False).query("gpu == 'nvidia-b200' and math == 'f16' and n == 1024")
+    rows = [
+        fake_records.record(
+            kernel="cublaslt", variant="f16_rowmajor_algo00", dtype="f16", op="gemm", gpu=H200, experiment="gemm_2to4",
+            problem=f"dense_x_{row.m}x{row.k}x{row.n}_0_uniform_f16", m=row.m, k=row.k, n=row.n, sparsity=0.0,
+            nnz=row.m * row.k, median_us=2 * row.us, q1_us=row.us, q3_us=3 * row.us,
+        )
+        for row in theirs.itertuples()
+    ]  # fmt: skip
+    fake_records.write(tmp_path / H200 / "gemm_2to4", select(rows))
+    found = holdouts.products_and_records(tmp_path, sparse=False)
+    mine = found[found["gpu"] == H200]
+    assert len(mine) == len(theirs)
+    assert set(found["gpu"]) == {*published.SIX.values(), H200}
+    assert holdouts.products_and_records(tmp_path, sparse=True)["gpu"].nunique() == len(published.SIX)
 
 
 def test_a_file_that_is_not_the_published_table_is_refused(tmp_path):

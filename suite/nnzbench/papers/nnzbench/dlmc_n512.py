@@ -68,6 +68,12 @@ def whole(data: Data) -> bool:
     return bool(data.times(FP16)["problem"].nunique() >= ALL)
 
 
+def complete(results: ResultSet) -> bool:
+    """Whether the sample's matrices are all there and the published ones: means over others are no comparison."""
+    timed = results.frame[results.frame["median_us"].notna() & results.frame["source"].str.startswith("dlmc:")]
+    return bool(timed["problem"].nunique() >= len(tables.rows(EXPERIMENT.name)))
+
+
 def by_gpu(results: ResultSet) -> pd.DataFrame:
     """Published means, and those of records over the same matrices, where these have a dense time and Sputnik's."""
     data = Data(results, ATTRIBUTES)

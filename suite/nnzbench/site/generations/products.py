@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
-from nnzbench.facts.selector import MATHS, standing
+from nnzbench.facts.selector import MATHS
 from nnzbench.facts.table import facts_of_pairs
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
@@ -43,7 +43,6 @@ MARKERS = {"measured": "o", "published": "o", "predicted": "x"}
 TOKEN_COLOURS = dict(zip(gemm_2to4.TOKENS, ("#88CCEE", "#44AA99", "#CC6677", "#332288"), strict=True))
 WIDTH_IN, ROW_IN, LEFT_IN = 4.6, 0.2, 1.35
 """Of a figure whose letters are read where a page shows it 420 pixels wide."""
-KERNELS = {False: "cublaslt", True: "cusparselt"}
 KEYS = ["gpu", "how", "math", "m", "k", "n"]
 
 
@@ -69,25 +68,16 @@ def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
     }
     sides = []
     for sparse, name in ((False, "dense"), (True, "sparse")):
-        known = pd.concat([published.products(sparse).assign(how="published"), *_measured(sets, sparse)])
-        predicted = [predicted for slug in GPUS for predicted in _predicted(known, listed()[slug], KERNELS[sparse])]
+        measured = [holdouts.recorded_products(one, sparse).assign(how="measured") for one in sets]
+        known = pd.concat([published.products(sparse).assign(how="published"), *measured])
+        kernel = holdouts.PRODUCT_KERNELS[sparse][0]
+        predicted = [one for slug in GPUS for one in _predicted(known, listed()[slug], kernel)]
         every = pd.concat([known, *predicted], ignore_index=True)
         every = every[[key in asked for key in zip(every["math"], every["m"], every["k"], every["n"], strict=True)]]
         every = every.drop_duplicates(KEYS).assign(least=_least(every.drop_duplicates(KEYS)))
         names = {one: f"{name}_{one}" for one in ("us", "within", "least")}
         sides.append(every.reindex(columns=[*KEYS, *names]).rename(columns=names).set_index(KEYS))
     return sides[0].join(sides[1], how="outer").reset_index()
-
-
-def _measured(sets: Sequence[ResultSet], sparse: bool) -> Iterator[pd.DataFrame]:
-    """The least hot time of each product on each of these GPUs."""
-    for results in sets:
-        rows = standing(results.frame)
-        kernels = ["cusparselt"] if sparse else ["cublaslt", "cublas"]
-        rows = rows[(rows["policy"] == "hot") & rows["kernel"].isin(kernels) & (rows["math"] == rows["dtype"])]
-        rows = rows.sort_values("median_us", kind="stable").drop_duplicates(["math", "m", "k", "n"])
-        work = published.gemm_work(rows[["math", "m", "k", "n"]], sparse)
-        yield work.assign(gpu=results.gpu, how="measured", us=rows["median_us"], launch_us=published.GEMM_START_US)
 
 
 def _predicted(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFrame]:
@@ -302,7 +292,7 @@ def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
 
     GPUs are set side by side with one kernel, Sputnik's, and its rule; what this project's kernels gain stands beside.
     """
-    recorded = [results for results in sets if results.experiment == dlmc_n512.EXPERIMENT.name]
+    recorded = [one for one in sets if one.experiment == dlmc_n512.EXPERIMENT.name and dlmc_n512.complete(one)]
     found = dlmc_n512.gains(recorded)
     levels = sorted(set(found["level"]))
     count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())
