@@ -54,7 +54,8 @@
 //                   round trip to memory for every ITEMS_AHEAD entries, so 32 suit short rows and 16 many warps
 //   PRESCALE        1: indices are multiplied by n when they are staged; 0: at every use
 //   OFFSET64        0: index * n in 32 bits, needs k * n < 2^31; 1: in 64 bits, for larger B, only without PRESCALE
-//   RESIDUE_UNROLL  1: as above; 0: the last tile is a rolled loop over single entries
+//   RESIDUE_UNROLL  entries of the last tile whose B loads are issued together: ITEMS_AHEAD, or 4 as in the paper; 0: it
+//                   is a rolled loop over single entries
 //   PREFETCH        1: next tile of A into registers during arithmetic
 //   ROWS_FASTEST    1: consecutive blocks take consecutive rows of one column tile; 0: column tiles of the same rows
 //   BIAS, RELU      1: fused epilogue
@@ -77,6 +78,7 @@ static_assert(kItemsX % (kWidth * kVectorB) == 0, "BLOCK_ITEMS_X must be a multi
 static_assert(kItemsK % kAhead == 0 && kAhead % 4 == 0, "BLOCK_ITEMS_K must be a multiple of ITEMS_AHEAD, that of 4");
 static_assert(kItemsK % kVectorA == 0, "BLOCK_ITEMS_K must be a multiple of VECTOR_A");
 static_assert(sizeof(Value) * kVectorA <= 16 && sizeof(Value) * kVectorB <= 16, "an access is at most 16 bytes");
+static_assert(RESIDUE_UNROLL % 4 == 0 && RESIDUE_UNROLL <= kAhead, "RESIDUE_UNROLL must be a multiple of 4");
 static_assert(!(PRESCALE && OFFSET64), "staged offsets are of 32 bits");
 
 constexpr int kGroups = kItemsX / (kWidth * kVectorB);  // column groups per lane
@@ -203,17 +205,17 @@ __device__ __forceinline__ void multiply(Accumulators& sum, float value,
     }
 }
 
-// Multiplies `items` staged entries, all kItemsK of them where kFull: kAhead at a time (a loop that is not unrolled, so
+// Multiplies `items` staged entries, all kItemsK of them where kFull: kBatch at a time (a loop that is not unrolled, so
 // that no more are in flight), first the loads of B, then arithmetic. Entries count in groups of 4.
-template <bool kFull>
+template <bool kFull, int kBatch>
 __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __restrict__ s_values,
                                               const int* __restrict__ s_offsets, const Columns& columns, int items,
                                               int n) {
 #pragma unroll 1
-    for (int k = 0; k < (kFull ? kItemsK : items); k += kAhead) {
-        Pack<Value, kVectorB> b[kAhead][kGroups];
+    for (int k = 0; k < (kFull ? kItemsK : items); k += kBatch) {
+        Pack<Value, kVectorB> b[kBatch][kGroups];
 #pragma unroll
-        for (int i = 0; i < kAhead; i += 4) {
+        for (int i = 0; i < kBatch; i += 4) {
             const bool keep = kFull || k + i < items;
             const int4 offsets = *reinterpret_cast<const int4*>(s_offsets + k + i);
             load_b(b[i], columns, offsets.x, n, keep);
@@ -222,7 +224,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __
             load_b(b[i + 3], columns, offsets.w, n, keep);
         }
 #pragma unroll
-        for (int i = 0; i < kAhead; i += 4) {
+        for (int i = 0; i < kBatch; i += 4) {
             if (kFull || k + i < items) {
                 const float4 values = *reinterpret_cast<const float4*>(s_values + k + i);
                 multiply(sum, values.x, b[i]);
@@ -271,15 +273,15 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows, kBlocks)
         if (more) {
             at += kItemsK;
             if (PREFETCH) tile = load_tile(a, at, first, end, lane);
-            if (first_column < n) multiply_tile<true>(sum, s_values, s_offsets, columns, kItemsK, n);
+            if (first_column < n) multiply_tile<true, kAhead>(sum, s_values, s_offsets, columns, kItemsK, n);
         }
         __syncwarp();
         if (!PREFETCH && more) tile = load_tile(a, at, first, end, lane);
     }
     if (row < 0 || first_column >= n) return;
     const int residue = end - at;
-    if constexpr (RESIDUE_UNROLL) {
-        multiply_tile<false>(sum, s_values, s_offsets, columns, residue, n);
+    if constexpr (RESIDUE_UNROLL > 0) {
+        multiply_tile<false, RESIDUE_UNROLL>(sum, s_values, s_offsets, columns, residue, n);
     } else {
 #pragma unroll 1
         for (int i = 0; i < residue; ++i) {

@@ -6,6 +6,7 @@ A claim's number and source stand under the same id in `datasets/published/claim
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from nnzbench.claims import methods as m
 from nnzbench.facts.selector import CUBLAS, CUDNN, CUSPARSE, DENSE, FP16, kernel
@@ -36,16 +37,20 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-transposed": replace(m.cublas, subject=m.ROWS_LAST)(m.table1(1, 20, "90"), m.ROWS_FIRST),
     "sparsert-instances": m.sparsert_alone(m.INSTANCES, None, statistic="instances"),
     "sparsert-dense-1x1": "cuDNN does not run on the 1x1 layers of this table.",
-    "sparsert-sputnik-small": m.sparsert(m.table1(12, 16, "90"), m.RULE),
-    "sparsert-sputnik-large": m.sparsert(m.table1(17, 20, "90"), m.RULE),
+    "sparsert-sputnik-small": m.read_as(
+        m.sparsert(m.table1(12, 16, "90"), m.RULE), *(m.table1(12, last, "90") for last in (14, 15, 17))
+    ),
+    "sparsert-sputnik-large": m.read_as(
+        m.sparsert(m.table1(17, 20, "90"), m.RULE), *(m.table1(first, 20, "90") for first in (16, 18, 19))
+    ),
     "sparsert-conv-90": m.sparsert_conv(m.table3("90"), CUDNN),
     "sparsert-conv-95": m.sparsert_conv(m.table3("95"), CUDNN),
     "sparsert-conv-most": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-over-5": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-up-to-4": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-always": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="share faster"),
-    "sparsert-winograd": "cuDNN does not say which of its engines is the implicit GEMM.",
-    "sparsert-padding": "No variant of the paper's leaves the tests out, which would read outside the image.",
+    "sparsert-winograd": replace(m.cudnn, subject=m.WINOGRAD)(m.table3("90|95"), m.OTHERS),
+    "sparsert-padding": m.padding(),
     "sparsert-tuning-time": m.alone(m.sparsert, m.table1(1, 20, "90|95"), "seconds"),
     "sparsert-unrolling": m.unrolling(),
     "sparsert-load-balancing": m.sparsert_alone(m.FIGURE8, kernel("sparsert_unbalanced")),
@@ -79,7 +84,7 @@ RULES: dict[str, m.Rule | str] = {
     "sputnik-rnn-aspt-most": m.other_paper(m.ASPT, "largest"),
     "sputnik-rnn-sddmm-aspt": replace(m.sddmm, others=())(m.RNN_SDDMM, kernel("aspt_sddmm"), None, "mean percent"),
     "sputnik-rnn-aspt-memory": "No product's memory is measured, and ASpT written anew keeps its reordered copy only.",
-    "sputnik-rnn-vector": "The scalar SDDMM runs in the ablation alone, not on these layers.",
+    "sputnik-rnn-vector": replace(m.sddmm, subject=m.COMPLETE, others=())(m.RNN_SDDMM, m.SCALAR),
     **{
         f"sputnik-{'sddmm-' * sampled}no-{part.replace('_', '-')}-{model}-{batch}": m.table2(
             part, model, batch, sampled
@@ -115,8 +120,8 @@ RULES: dict[str, m.Rule | str] = {
     "direct-vgg-half-share": m.direct_f16(m.VGG, m.NCHW_F16, m.CUDNN_F16, "share faster"),
     "direct-half-over-single": replace(m.direct_f16, others=())(m.VGG, m.direct.subject, None, "share faster"),
     "direct-cudnn-half": m.cudnn(m.VGG, m.NCHW_F16, (CUDNN, m.CUDNN_F16), "share faster"),
-    "direct-pointwise": m.read_as(m.direct(m.pointwise(32), m.NCHW, CUDNN), m.pointwise(56)),
-    "direct-pointwise-half": m.read_as(m.direct_f16(m.pointwise(32), m.NCHW_F16, m.CUDNN_F16), m.pointwise(56)),
+    "direct-pointwise": m.direct(m.pointwise(32), m.NCHW, CUDNN),
+    "direct-pointwise-half": m.direct_f16(m.pointwise(32), m.NCHW_F16, m.CUDNN_F16),
     **{
         f"direct-1d-{size}-{level}": m.direct(m.table8(size, level), m.NCHW, CUDNN)
         for size in (2, 3)
@@ -150,7 +155,7 @@ RULES: dict[str, m.Rule | str] = {
     "ese-power": m.step_measured("watts", "geometric mean"),
     "ese-batch-1": m.cusparse(m.step(1), CUBLAS, (CUSPARSE, DENSE), "share faster"),
     "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
-    "nm-tf32": m.two_four(m.on("layers of BERT, 1:2", r"(bert_.*)"), "tf32", "largest"),
+    "nm-tf32": m.two_four(m.on("GEMMs of n of about 10K, 1:2", r"(a100_.*)"), "tf32", "largest"),
     "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
     **dict.fromkeys(("patdnn-tflite", "patdnn-tvm", "patdnn-mnn"), _PHONE),
     **{f"patdnn-{name}": m.pattern_step(name) for name in ("reorder", "loads", "tuning")},
@@ -158,13 +163,10 @@ RULES: dict[str, m.Rule | str] = {
     "patdnn-6-patterns": m.pattern_count(6),
     "patdnn-12-patterns": m.pattern_count(12),
     **{
-        f"flash-llm-cublas-{level}": m.each_size(m.flash(m.to_64(level), m.CUBLAS_F16, FP16, beside=m.BEST_F16), level)
+        f"flash-llm-cublas-{level}": m.opt(partial(m.flash, baseline=m.CUBLAS_F16, today=FP16), level)
         for level in (70, 80, 90)
     },
-    **{
-        f"flash-llm-sputnik-{level}": m.each_size(m.flash(m.to_64(level), m.RULE_F16, beside=m.BEST_F16), level)
-        for level in (70, 80, 90)
-    },
+    **{f"flash-llm-sputnik-{level}": m.opt(partial(m.flash, baseline=m.RULE_F16), level) for level in (70, 80, 90)},
     **{f"flash-llm-sparta-{level}": _SPARTA for level in (70, 80, 90)},
     **dict.fromkeys(("flash-llm-deepspeed", "flash-llm-fastertransformer", "spinfer-models"), _MODELS),
     "spinfer-flash-llm": m.spinfer(

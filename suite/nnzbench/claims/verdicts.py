@@ -218,9 +218,11 @@ def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -
     theirs = _authors_number(claim, rule, authors) if far or alone else _NONE
     words = {name: _word(claim, outcome) for name, outcome in found.items()}
     reason = _reason(claim, found["hot"]) if words["hot"] not in JUDGED else ""
-    if rule.readings and not found["hot"].obstacle:
-        words["hot"], reason = _of_all(claim, rule, records, found["hot"], words["hot"], reason)
-    if (far and words["hot"] in (*JUDGED, UNDECIDED)) or (alone and theirs.words and not claim.obstacle):
+    if rule.readings and not far and not found["hot"].obstacle:
+        others = [records.measure(_of(claim, one), "hot") for one in rule.readings]
+        words["hot"], reason = _of_all(claim, [found["hot"], *others], words["hot"], reason)
+    open_to = (*JUDGED, UNDECIDED, *((NOT_COMPARABLE,) if rule.readings else ()))
+    if (far and words["hot"] in open_to) or (alone and theirs.words and not claim.obstacle):
         words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):
@@ -296,8 +298,13 @@ def _authors_number(claim: Claim, rule: Rule, authors: Authors) -> _Theirs:
         note += f", where the paper has {show(printed, claim.unit)}"
     elif hot.have < of:
         return _Theirs(value=hot.value, why=f"{note}: not all of the claim's problems.")
-    words = {name: _word(replace(claim, obstacle=""), replace(one, of=one.have)) for name, (one, _) in found.items()}
-    return _Theirs(words, hot.value, f"{note}.")
+    free = replace(claim, obstacle="")
+    words = {name: _word(free, replace(one, of=one.have)) for name, (one, _) in found.items()}
+    others = [authors.measure(_of(claim, one))[0] for one in rule.readings]
+    words["hot"], why = _of_all(
+        claim, [replace(one, of=one.have) for one in (hot, *others)], words["hot"], claim.obstacle
+    )
+    return _Theirs(words if words["hot"] in JUDGED or not others else {}, hot.value, f"{note}.", why)
 
 
 def _printed(name: str, cases: Sequence[str]) -> float:
@@ -310,10 +317,9 @@ def _printed(name: str, cases: Sequence[str]) -> float:
     return math.exp(math.fsum(map(math.log, found)) / len(found))
 
 
-def _of_all(claim: Claim, rule: Rule, records: Records, hot: Outcome, word: str, reason: str) -> tuple[str, str]:
+def _of_all(claim: Claim, found: Sequence[Outcome], word: str, reason: str) -> tuple[str, str]:
     """The verdict on every reading of what the paper leaves open, and where they differ the reason for none."""
     free = replace(claim, obstacle="")
-    found = [hot, *(records.measure(_of(claim, one), "hot") for one in rule.readings)]
     words = {_word(free, one) for one in found}
     if len(words) == 1 and words <= {*JUDGED}:
         return words.pop(), ""

@@ -56,8 +56,9 @@ def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
     return records
 
 
-StripOrder = Literal["rows", "length", "columns"]
-"""By row; the longest first; or by groups of neighbouring columns, in each the longest first."""
+StripOrder = Literal["rows", "swizzle", "length", "columns"]
+"""By row; the longest rows first (Sputnik's row swizzle); the longest strips first; or by groups of neighbouring
+columns, in each the longest first."""
 
 
 def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int = 1) -> NDArray[np.int32]:
@@ -76,6 +77,8 @@ def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int
     np.minimum(first + items, ends, out=strips[:, 2], casting="same_kind")
     if order == "rows":
         return strips
+    if order == "swizzle":
+        return strips.take(np.argsort(-matrix.row_lengths[strips[:, 0]], kind="stable"), axis=0)
     key = items - (strips[:, 2] - strips[:, 1])
     last = items
     if order == "columns":

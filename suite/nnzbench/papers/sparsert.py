@@ -315,7 +315,7 @@ def sparsert_table1() -> Page:
 
 TABLE3 = Experiment(
     "sparsert_table3", "3x3 convolutions of ResNet-50", PAPER, "Table 3, figure 7",
-    dtypes_of("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn"),
+    dtypes_of("sparsert_conv_paper", "sparsert_conv_padded", "direct_conv", "sparsert_conv", "cudnn"),
 )  # fmt: skip
 
 

@@ -323,3 +323,14 @@ def sparsert_conv_paper(problem: Problem, operands: Operands, arch: str) -> Iter
     yield from plans_of(
         Work(matrix, x, VirtualIm2col(c), c.output, arch), paper.grid(c.filters, problem.n, paper.FEW_GROUPS)
     )
+
+
+@kernel(PAPER, "conv2d", "f32", About("paper", study=True, weights_in_code=True, rank=66))
+def sparsert_conv_padded(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """The paper's convolution over an image that is padded already, so that no load is tested: what its tests cost."""
+    c, x = convolved(problem), operands.dense["x"]
+    padded = replace(c, height=c.height + 2 * c.pad_h, width=c.width + 2 * c.pad_w, pad_h=0, pad_w=0)
+    image = np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
+    tilings = paper.grid(c.filters, problem.n)
+    dense = CheckedIm2col(padded, min(problem.n // one.n_blocks for one in tilings))
+    yield from plans_of(Work(operands.sparse, image, dense, c.output, arch), tilings)

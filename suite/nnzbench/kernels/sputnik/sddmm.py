@@ -135,19 +135,19 @@ def sddmm_plan(
     b: Array,
     strip: Strip,
     label: str = "",
-    load_balancing: bool = True,
+    order: StripOrder | None = None,
     shared: SharedWork | None = None,
 ) -> Plan:
     """The plan of D = (A B^T) at `pattern`'s nonzeros; `a` is (m, k), `b` (n, k), both float32 or both float16.
 
-    Without `load_balancing`, strips run in row order. `shared` is what plans of one pattern share. Raises `Unsupported`
-    where there is nothing to compute.
+    `order` of strips: by default the longest first, or what the strip says. `shared` is what plans of one pattern
+    share. Raises `Unsupported` where there is nothing to compute.
     """
     k = a.shape[1]
     if pattern.nnz == 0:
         raise Unsupported("the pattern has no nonzeros")
     storage = Storage.of(a.dtype, pattern.k)
-    order: StripOrder = "rows" if not load_balancing else "columns" if strip.by_columns else "length"
+    order = order or ("columns" if strip.by_columns else "length")
     group = max(1, _GROUP_BYTES // (k * a.itemsize))
     shared = shared or SharedWork()
     strips = shared.once((strip.items, order, group), lambda: row_strips(pattern, strip.items, order, group))
@@ -178,9 +178,13 @@ def sputnik_sddmm(problem: Problem, operands: Operands, arch: str) -> Iterator[P
 
 @kernel(f"{PAPER}, table II", "sddmm", "f32 f16", About("paper", study=True))
 def sputnik_sddmm_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-    """The heuristic's SDDMM, complete and with one optimisation removed at a time; `no_vector` is `SCALAR`."""
+    """The heuristic's SDDMM, complete and with one optimisation removed at a time; `no_vector` is `SCALAR`.
+
+    `paper_order` has the paper's row swizzle, which balancing left out is held against.
+    """
     pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
     strip = heuristic_strip(a.shape[1], a.dtype.itemsize)
     yield sddmm_plan(pattern, a, b, strip, "complete")
-    yield sddmm_plan(pattern, a, b, strip, "no_load_balancing", load_balancing=False)
+    yield sddmm_plan(pattern, a, b, strip, "no_load_balancing", order="rows")
     yield sddmm_plan(pattern, a, b, SCALAR, "no_vector")
+    yield sddmm_plan(pattern, a, b, strip, "paper_order", order="swizzle")

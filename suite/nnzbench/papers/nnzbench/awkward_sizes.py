@@ -21,7 +21,7 @@ EXPERIMENT = Experiment(
         **dict.fromkeys(("flash_llm", "spinfer"), ("f16",)),
         **dtypes_of("tensor_spmm_tf32", "merge_spmm", "aspt", "ring_sddmm", "aspt_sddmm", "sparsert_paper",
                     "sparsert_unbalanced", "sparsert_fixed", "sparsert_rolled", "sparsert_conv_paper",
-                    "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
+                    "sparsert_conv_padded", "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
     },
     policies=("hot",),
 )  # fmt: skip

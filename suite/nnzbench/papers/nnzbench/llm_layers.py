@@ -26,6 +26,12 @@ from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
 
+OPT_LAYERS = Experiment(
+    "opt_layers", "Layers of OPT models, as Flash-LLM's authors timed theirs", "nnzbench's own",
+    "shapes, columns and levels of `kernel_benchmark/benchmark.sh` in Flash-LLM's repository",
+    dtypes_of("flash_llm", "spinfer", "sputnik", "tensor_spmm", "cublas", "cublaslt"),
+)  # fmt: skip
+
 FP8_LAYERS = Experiment(
     "fp8_layers", "Layers of language models with FP8 weights", "nnzbench's own",
     "no published table: no kernel for such weights was found", dtypes_of("cublaslt", "tensor_spmm", "delta_spmv"),

@@ -274,7 +274,8 @@ def sputnik_figure1() -> Page:
 
 RNN = Experiment(
     "sputnik_rnn", "RNN, GRU and LSTM layers", PAPER, "Figure 10",
-    {**dtypes_of(*SPMM, "untuned", "sputnik_sddmm", "ring_sddmm", "cusparse", *OTHER_PAPERS, tensor_spmm=("f16",)),
+    {**dtypes_of(*SPMM, "untuned", "sputnik_sddmm", "sputnik_sddmm_ablation", "ring_sddmm", "cusparse", *OTHER_PAPERS,
+                 tensor_spmm=("f16",)),
      **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas", "cublaslt"), AND_F16)},
 )  # fmt: skip
 LEVELS = (70, 80, 90)

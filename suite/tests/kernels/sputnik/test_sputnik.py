@@ -57,12 +57,14 @@ def test_ablation_variants_match_float64(n):
     operands = Operands(a, {"b": dense(130, n)}, "")
     problem = Problem("test", "t", "spmm", 37, 130, n, 0.7, "")
     plans = list(kernels()["sputnik_ablation"].plans(problem, operands, "sm_90"))
-    assert len(plans) == 5
+    assert len(plans) == 6
     complete = plans[0]
     for plan in plans:
         differs = plan.defines != complete.defines or (plan.buffers["rows"] != complete.buffers["rows"]).any()
         assert differs == (plan is not complete) or n % 2  # of odd n there are no vectors to switch off
         assert plan.defines["OFFSET64"] == 0
+        ahead = {"no_residue": 0, "paper_resi": 4}.get(plan.variant[:10], plan.defines["ITEMS_AHEAD"])
+        assert plan.defines["RESIDUE_UNROLL"] == ahead
         assert plan.defines["PRESCALE"] == int(not plan.variant.startswith("no_prescale"))
         check(plan, problem, operands, "asan" if n == 49 else "plain")
 

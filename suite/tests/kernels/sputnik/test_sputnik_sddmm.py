@@ -64,8 +64,12 @@ def test_without_vectors_32_lanes_load_32_neighbours(k):
     problem = Problem("test", "t", "sddmm", pattern.m, k, pattern.k, 0.7, "")
     operands = Operands(pattern, {"a": a, "b": b}, "")
     plans = list(kernels()["sputnik_sddmm_ablation"].plans(problem, operands, "sm_90"))
-    scalar = plans[-1]
-    assert [plan.variant.split("_s32")[0] for plan in plans] == ["complete", "no_load_balancing", "no_vector"]
+    scalar, swizzled = plans[2:]
+    assert [plan.variant.split("_s32")[0] for plan in plans[:3]] == ["complete", "no_load_balancing", "no_vector"]
+    rows = swizzled.buffers["strips"][:, 0]
+    assert (np.diff(pattern.row_lengths[rows]) <= 0).all()
+    assert np.count_nonzero(np.diff(rows)) == len(set(rows)) - 1  # a row's strips stay together
+    assert len(rows) == len(plans[0].buffers["strips"])
     assert (scalar.variant, scalar.launches[0].block) == ("no_vector_s32_w32_v1_y1", (32, 1, 1))
     assert {scalar.defines[name] for name in ("BLOCK_WIDTH", "STRIP")} == {32}
     assert scalar.defines["VECTOR"] == 1
