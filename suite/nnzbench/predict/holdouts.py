@@ -74,13 +74,14 @@ def products_and_records(reports: Path, sparse: bool) -> pd.DataFrame:
 
 
 def recorded_products(results: ResultSet, sparse: bool) -> pd.DataFrame:
-    """The least hot time of each product on one GPU, as rows of `published.products`."""
+    """The least hot time of each product on one GPU, as rows of `published.products`, and whether it was tuned."""
     rows = standing(results.frame)
     rows = rows[(rows["policy"] == "hot") & rows["kernel"].isin(PRODUCT_KERNELS[sparse])]
     rows = rows[rows["math"] == rows["dtype"]].sort_values("median_us", kind="stable")
     rows = rows.drop_duplicates(["math", "m", "k", "n"])
     work = published.gemm_work(rows[["math", "m", "k", "n"]], sparse)
-    return work.assign(gpu=results.gpu, us=rows["median_us"], launch_us=published.GEMM_START_US)[published.COLUMNS]
+    work = work.assign(gpu=results.gpu, us=rows["median_us"], launch_us=published.GEMM_START_US)
+    return work[published.COLUMNS].assign(tuned=rows["cut_short"] == "")
 
 
 def all_held_out() -> pd.DataFrame:

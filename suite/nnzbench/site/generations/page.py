@@ -58,6 +58,7 @@ def write(reports: Path) -> Path | None:
             mark=_mark(found),
             pruned_model=pruned.section,
             products=products.section(ten, gains),
+            untimed=products.untimed(ten),
             drawn=drawn,
             gain_table=_gain_table(found.facts, names),
             gpu_table=_gpu_table(sets, names),

@@ -50,7 +50,8 @@ def times(sets: Sequence[ResultSet]) -> pd.DataFrame:
     """A row per GPU, way of knowing (`how`: measured, published or predicted), type and product.
 
     Columns `KEYS`, `dense_us` and `sparse_us` (NaN: none), `dense_within` and `sparse_within` (error bars of predicted
-    times, as fractions), `dense_least` and `sparse_least`, what the data sheet lets the product take, µs.
+    times, as fractions), `dense_least` and `sparse_least`, what the data sheet lets the product take, µs, `dense_tuned`
+    and `sparse_tuned` (false of measured times of a search cut short).
     """
     measured = [one for one in sets if one.experiment == gemm_2to4.EXPERIMENT.name and one.gpu in listed()]
     return _times(measured) if measured else _unmeasured()
@@ -75,9 +76,10 @@ def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
         every = pd.concat([known, *predicted], ignore_index=True)
         every = every[[key in asked for key in zip(every["math"], every["m"], every["k"], every["n"], strict=True)]]
         every = every.drop_duplicates(KEYS).assign(least=_least(every.drop_duplicates(KEYS)))
-        names = {one: f"{name}_{one}" for one in ("us", "within", "least")}
+        names = {one: f"{name}_{one}" for one in ("us", "within", "least", "tuned")}
         sides.append(every.reindex(columns=[*KEYS, *names]).rename(columns=names).set_index(KEYS))
-    return sides[0].join(sides[1], how="outer").reset_index()
+    found = sides[0].join(sides[1], how="outer").reset_index()
+    return found.assign(**{name: found[name].ne(False) for name in ("dense_tuned", "sparse_tuned")})
 
 
 def _predicted(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFrame]:
@@ -105,9 +107,10 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
 
     Rows of facts.csv; beside their columns: `gpu`, `how`, `math`, `tokens` and `fact` (`2:4` or `type`).
     """
-    half = found.loc[found["math"] == "f16", [*KEYS, "dense_us"]].drop(columns="math")
-    half = half.rename(columns={"dense_us": "half_us"})
-    typed = found[found["math"].isin(["i8", "f8"])].merge(half, on=[one for one in KEYS if one != "math"])
+    half = found.loc[found["math"] == "f16", [*KEYS, "dense_us", "dense_tuned"]].drop(columns="math")
+    half = half.rename(columns={"dense_us": "half_us", "dense_tuned": "sparse_tuned"})
+    typed = found[found["math"].isin(["i8", "f8"])].drop(columns="sparse_tuned")
+    typed = typed.merge(half, on=[one for one in KEYS if one != "math"])
     sparse = found.assign(fact="2:4", us=found["sparse_us"], over_us=found["dense_us"])
     typed = typed.assign(fact="type", us=typed["dense_us"], over_us=typed["half_us"])
     pairs = pd.concat([sparse, typed], ignore_index=True)
@@ -117,7 +120,8 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
     pairs["subject"] = np.where(is_sparse, "2:4 ", "dense ") + words + " on " + where
     pairs["baseline"] = "dense " + words.where(is_sparse, MATHS["f16"]) + " on " + where
     pairs["group"] = gemm_2to4.EXPERIMENT.name + " " + pairs["n"].astype(str) + " columns"
-    pairs = pairs.assign(experiment=gemm_2to4.EXPERIMENT.name, policy="hot", printed=math.nan, tuned=True, one_run=True)
+    pairs = pairs.assign(experiment=gemm_2to4.EXPERIMENT.name, policy="hot", printed=math.nan, one_run=True)
+    pairs["tuned"] = pairs["dense_tuned"] & pairs["sparse_tuned"]
     pairs = pairs.dropna(subset=["us", "over_us"])
     which = pairs[["subject", "group", "gpu", "how", "math", "n", "fact"]].rename(columns={"n": "tokens"})
     return facts_of_pairs(pairs).merge(which.drop_duplicates(["subject", "group"]), on=["subject", "group"])
@@ -157,6 +161,12 @@ def _held_out() -> str:
     return markdown(["", "", *map(short, slugs)], lines, left=2)
 
 
+def untimed(found: pd.DataFrame) -> str:
+    """The GPUs of which all times are predicted."""
+    timed = set(found.loc[found["how"] != "predicted", "gpu"])
+    return ", ".join(short(slug) for slug in GPUS if slug not in timed)
+
+
 def _places(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """GPUs and how their times are known, in the order of `GPUS`."""
     there = set(zip(rows["gpu"], rows["how"], strict=True))
@@ -166,14 +176,17 @@ def _places(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _type_table(rows: pd.DataFrame, gains: pd.DataFrame) -> str:
     lines, known = [], {(row.gpu, row.how, row.tokens): row for row in each(gains)}
+    total = len(rows[["m", "k", "n"]].drop_duplicates())
     for gpu, kind in _places(rows):
         mine = rows[(rows["gpu"] == gpu) & (rows["how"] == kind)]
         bar = " / ".join(f"± {100 * one:.0f} %" for one in mine[["dense_within", "sparse_within"]].max() if one == one)
+        counts = [count for count in mine[["dense_us", "sparse_us"]].count() if count]
+        some = f", {' / '.join(map(str, dict.fromkeys(counts)))} of {total}" if min(counts) < total else ""
         cells = []
         for tokens in gemm_2to4.TOKENS:
             gain = known.get((gpu, kind, tokens))
             cells.append(_cell(mine[mine["n"] == tokens], "" if gain is None else f"**{ratio_text(gain)}**"))
-        lines.append([short(gpu), HOW[kind] + (f" {bar}" if bar else ""), *cells])
+        lines.append([short(gpu), HOW[kind] + some + (f" {bar}" if bar else ""), *cells])
     return markdown(["GPU", "", *(f"{tokens:,} tokens" for tokens in gemm_2to4.TOKENS)], lines, left=2)
 
 

@@ -59,7 +59,7 @@ def test_what_was_measured_stands_beside_what_was_published_and_is_told_no_more(
     mine = times[(times["gpu"] == H100) & (times["math"] == "f16")]
     assert list(zip(mine["how"], mine["dense_us"], mine["sparse_us"], strict=True)) == [("measured", 12.0, 8.0)]
     text = products.section(times, products.facts(times))
-    assert "| H100 80GB HBM3 | **measured** | 12.00 → 8.00 **1.50×**" in text
+    assert "| H100 80GB HBM3 | **measured**, 1 of 66 | 12.00 → 8.00 **1.50×**" in text
     assert "predicted" in set(times.loc[(times["gpu"] == H100) & (times["math"] == "f8"), "how"])
 
 
@@ -70,3 +70,10 @@ def test_figures_are_narrow_and_tell_ways_of_knowing_apart(found):
     assert marks >= {"o", "x"}
     assert [axis.get_title(loc="left") for axis in drawn.axes] == ["fp16", "bf16", "INT8", "FP8"]
     assert products.figure(found[1].iloc[:0], "2:4", "nothing") is None
+
+
+def test_a_gain_of_a_search_cut_short_is_marked_and_gpus_that_nobody_timed_are_named(found):
+    times = found[0].assign(sparse_tuned=found[0]["gpu"] != "nvidia-b200")
+    gains = products.facts(times).query("fact == '2:4'")
+    assert set(gains.loc[~gains["tuned"].astype(bool), "gpu"]) == {"nvidia-b200"}
+    assert products.untimed(times) == "V100-SXM2-16GB, T4, RTX 2080 Ti, H100 80GB HBM3, H200"
