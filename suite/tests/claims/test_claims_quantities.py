@@ -215,6 +215,7 @@ def test_half_precision_pairs_with_single_on_problems_of_two_names(tmp_path):
         at = {"experiment": p.experiment, "dtype": p.dtype}
         rows += [
             row(p.name, "direct_conv", us, "paper_half2_sbs4" if p.dtype == "f16" else "paper_sbs4", **at),
+            row(p.name, "direct_conv", us + 1, "paper_sbs2", **at),  # in fp16 sums in fp32, the other reading
             row(p.name, "direct_conv", 0.5, "paper_sbs4_padding_timed", **at),
         ]
         rows.append(row(p.name, "cudnn", 2.0 * us, f"{p.dtype}_nchw_plan00_default", **at))
