@@ -26,6 +26,8 @@ from nnzbench.advise.answer import (
     us_text,
 )
 from nnzbench.facts.crossover import rounded, times_as_fast
+from nnzbench.plans.architectures import architecture
+from nnzbench.predict.model import listed
 from nnzbench.progress import terminal
 
 GAP = "–"
@@ -36,6 +38,7 @@ MOST_ROWS = 8
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
 _HELD_OUT = "±: the mean error of such estimates on layer sizes that were left out"
+_JOINED = f"{_HELD_OUT}, joined with that of GPUs that were held out"
 _GUESS = "?: a guess, as nothing recorded is near or as wide"
 _REASON = 160
 
@@ -173,7 +176,7 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
         text = "speed (hot), cold, memory: against the fastest dense library of that precision; dense from: this N on"
         out.print(f"  {text}", style="dim", soft_wrap=True)
     if first.estimated:
-        out.print(f"  {_HELD_OUT}", style="dim", soft_wrap=True)
+        out.print(f"  {_held_out(first)}", style="dim", soft_wrap=True)
 
 
 def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
@@ -234,6 +237,10 @@ def _table(answer: Answer, shown: dict[int, list[Entry]]) -> Table:
     return table
 
 
+def _held_out(answer: Answer) -> str:
+    return _JOINED if "±" in answer.note else _HELD_OUT
+
+
 def _remarks(answer: Answer) -> list[str]:
     """What else could be asked: other numbers, a larger budget, the same product by another name."""
     lines = []
@@ -243,9 +250,13 @@ def _remarks(answer: Answer) -> list[str]:
             told = f"{'pruned 2:4, ' if one is width.pruned else ''}{one.label}"
             faster.setdefault(told, f"{told} ({us_text(one.us, answer.estimated)} at N = {width.n})")
     if answer.op == "spmm" and any(width.timed() for width in answer.widths):
-        unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32") + ["FP8 (not recorded)"]
-        unknown += ["2:4 (--pattern 2:4)"] * all(one.pruned is None for one in answer.widths)
-        lines.append(f"other numbers may be faster still: {', '.join([*faster.values(), *unknown])}")
+        gpu = listed().get(answer.where)
+        unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32")
+        unknown += ["FP8 (not recorded)"] * (gpu is None or gpu.rate("f8") > 0)
+        two_four = gpu is None or architecture(gpu.arch).has("mma_sparse")
+        unknown += ["2:4 (--pattern 2:4)"] * (two_four and all(one.pruned is None for one in answer.widths))
+        if others := [*faster.values(), *unknown]:
+            lines.append(f"other numbers may be faster still: {', '.join(others)}")
     unfinished = dict.fromkeys(name for width in answer.widths for name in width.unfinished)
     tried = sum(width.tried for width in answer.widths)
     if unfinished:
@@ -296,7 +307,7 @@ def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
         line = "packing: once, with compilation"
     if not answer.estimated:
         return [line]
-    return [line, "; ".join([_HELD_OUT, *[_GUESS] * any(one.guess for one in rows)])]
+    return [line, "; ".join([_held_out(answer), *[_GUESS] * any(one.guess for one in rows)])]
 
 
 def _us(us: float | None, estimated: bool = False) -> str:

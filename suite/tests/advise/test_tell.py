@@ -120,3 +120,16 @@ def test_no_color_removes_bold(monkeypatch, setting, styled):
     with out.capture() as captured:
         out.print("a", style="bold")
     assert ("\x1b" in captured.get()) == styled
+
+
+def test_numbers_that_a_gpu_does_not_multiply_are_no_hint_for_it():
+    one = answer("a")
+    for gpu, fp8, two_four in (
+        ("a-gpu", True, True),
+        ("nvidia-h200", True, True),
+        ("nvidia-a100-sxm4-40gb", False, True),
+    ):
+        text = told(dataclasses.replace(one, where=gpu))
+        assert ("FP8 (not recorded)" in text, "--pattern 2:4" in text) == (fp8, two_four)
+    half = dataclasses.replace(one, where="tesla-v100-sxm2-16gb", dtype="f16")
+    assert "faster still" not in told(half)
