@@ -19,15 +19,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
 from nnzbench import paths
 from nnzbench.devices import open_gpu
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.facts.crossover import times_as_fast
-from nnzbench.facts.results import geometric_mean
 from nnzbench.kernels.sputnik.spmm import Switches, heuristic_tile, spmm_plan
 from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
 from nnzbench.kernels.vendor.support import Inputs
@@ -35,25 +32,15 @@ from nnzbench.measure.session import snapshot
 from nnzbench.measure.timing import QUICK, measure, warm_up
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.plans.plan import Prepared, Unsupported
+from nnzbench.predict.launching import CHANGES, FILE, FOLDER, PROGRAMS, WAYS, over
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.report.data.text import markdown, number
 
-FOLDER, FILE = "launching", "launching.csv"
 LAUNCHES = (10, 200)
 """Not timed and timed, each in a pair of events of its own."""
-PROGRAMS = {
-    "sputnik": "Sputnik, the paper's rule, as this suite runs it",
-    "sputnik_unscaled": "the same, indices not scaled ahead (as the authors' fp16 kernel)",
-    "sputnik_unsorted": "the same, rows in their order (as SSpMM calls it)",
-    "cublas": "cuBLAS fp16, sums in fp32",
-    "cublas_f16_sums": "cuBLAS fp16, sums in fp16 (as SSpMM calls it)",
-}
-WAYS: tuple[Policy | Literal["pair"], ...] = ("hot", "loop", "pair")
-"""The policies of that name, and a pair of events around each launch while the GPU has nothing else to do."""
 WRONG = {"cublas_f16_sums": 0.02}
 """Largest error, relative to the sum of magnitudes, of a result that is timed."""
 
@@ -113,23 +100,15 @@ def rows(device: GpuDevice, problem: Problem) -> Iterator[dict[str, object]]:
             prepared.close()
 
 
-def over(table: pd.DataFrame, above: tuple[str, str], below: tuple[str, str]) -> tuple[float, float]:
-    """Geometric mean of a program and way's times over another's, and the mean difference, µs."""
-    wide = table.pivot(index="problem", columns=["program", "way"], values="us")[[above, below]].dropna()
-    ratio = geometric_mean(list(map(times_as_fast, wide[below], wide[above])))
-    return ratio, float((wide[above] - wide[below]).mean())
-
-
 def page(gpu: str, table: pd.DataFrame) -> str:
     """README.md."""
-    pairs = (("sputnik_unscaled", "sputnik"), ("sputnik_unsorted", "sputnik_unscaled"), ("cublas_f16_sums", "cublas"))
     launched = []
     for name, way in itertools.product(PROGRAMS, WAYS[1:]):
         ratio, longer = over(table, (name, way), (name, "hot"))
         launched.append([PROGRAMS[name], way, number(ratio), f"{longer:+.1f}"])
     changed = []
     methods = table["problem"].map(lambda name: dlmc_n512.stratum(name)[0].replace("_", " "))
-    for (new, old), method in itertools.product(pairs, methods.unique()):
+    for (new, old), method in itertools.product(CHANGES, methods.unique()):
         some = table[methods == method]
         ratio, _ = over(some, (new, "hot"), (old, "hot"))
         changed.append([PROGRAMS[new], PROGRAMS[old], method, str(some["problem"].nunique()), number(ratio)])
