@@ -19,6 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from nnzbench import paths
+from nnzbench.build import toolchain
 from nnzbench.build.cache import CompileError
 from nnzbench.plans.plan import Plan, Unsupported
 
@@ -108,14 +109,14 @@ def program(plan: Plan, build: str) -> Program:
     defines = [f"-D{key}={value}" for key, value in sorted(plan.defines.items())]
     wrapper = _wrap(name, text, [launch.entry for launch in plan.launches])
     includes = [f"-I{_CXX}", f"-I{paths.kernels_cu() / 'include'}", f"-I{paths.kernels_cu()}"]
-    headers = sorted([*_CXX.iterdir(), *paths.kernels_cu().glob("**/*.cuh")])
+    headers = toolchain.included(text, toolchain.headers())
     objects = [_object(command, build, "runtime.cpp"), _object(command, "plain", "program.cpp")]
     flags = [*_flags(command, build), *BUILDS[build].instrument]
     language = _precompiled(command, flags)
     sources = ["-x", "c++", "-", "-x", "none", *(str(made.path) for made in objects)]
     return _cached(
         [*command, *flags, *language, *defines, *includes, *sources],
-        key=[*flags, *defines, wrapper, *(f"{path.name}\n{_text(path)}" for path in headers if path.is_file())],
+        key=[*flags, *defines, wrapper, *_runtime(), *(f"{name}\n{header}" for name, header in headers.items())],
         command=command,
         text=wrapper,
     )
