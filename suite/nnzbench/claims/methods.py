@@ -113,7 +113,7 @@ def sparsert_conv(group: Group, baseline: Selector, statistic: Statistic = "geom
 def padding() -> Rule:
     """What its tests for padding cost; an image that is padded already needs none."""
     method = replace(_conv, subject=kernel("sparsert_conv_padded"), others=())
-    return method(table3("90|95"), _conv.subject)
+    return method(on("layers 1 and 2 of its table 3 at 90 and 95 %", r"(0[12]_n1_.*)"), _conv.subject)
 
 
 cublas = Method("no kernel of this project: cuBLAS", DENSE)
@@ -262,6 +262,13 @@ RANDOM = on("16384 × 8192, batch 8, random zeros", r"random_(b8_keep\d+)_")
 def lstm(model: str, pattern: str = "balanced") -> Group:
     """`pattern` is of the matrix that the baseline runs on: its own, or the dense product of the balanced one."""
     return on(f"gate matrices of the {model.upper()} LSTM", rf"({model})_balanced_", rf"({model})_{pattern}_")
+
+
+def timit(rule: Callable[[Group], Rule], pattern: str = "balanced") -> Rule:
+    """The paper prints no width of the input: one matrix of each direction, or a first layer's, or a further one's."""
+    return read_as(
+        rule(lstm("timit", pattern)), *(rule(lstm(f"timit{layer}", pattern)).quantity.group for layer in (1, 2))
+    )
 
 
 def vgg16(pattern: str = "balanced") -> Group:

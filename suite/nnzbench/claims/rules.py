@@ -36,7 +36,7 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-time": m.alone(m.sparsert, m.table1(1, 20, "90"), "exponent"),
     "sparsert-transposed": replace(m.cublas, subject=m.ROWS_LAST)(m.table1(1, 20, "90"), m.ROWS_FIRST),
     "sparsert-instances": m.sparsert_alone(m.INSTANCES, None, statistic="instances"),
-    "sparsert-dense-1x1": "cuDNN does not run on the 1x1 layers of this table.",
+    "sparsert-dense-1x1": m.cublas(m.table1(1, 20, "90"), kernel("cudnn_1x1"), statistic="share faster"),
     "sparsert-sputnik-small": m.read_as(
         m.sparsert(m.table1(12, 16, "90"), m.RULE), *(m.table1(12, last, "90") for last in (14, 15, 17))
     ),
@@ -102,8 +102,8 @@ RULES: dict[str, m.Rule | str] = {
     "balanced-ptb-dense": m.balanced(m.lstm("ptb"), CUBLAS, DENSE),
     "balanced-ptb-random": m.balanced(m.lstm("ptb", "random"), m.COLUMN, CUSPARSE),
     "balanced-ptb-block": m.balanced(m.lstm("ptb", "block"), m.BLOCKS),
-    "balanced-timit-dense": m.balanced(m.lstm("timit"), CUBLAS, DENSE),
-    "balanced-timit-random": m.balanced(m.lstm("timit", "random"), m.COLUMN, CUSPARSE),
+    "balanced-timit-dense": m.timit(partial(m.balanced, baseline=CUBLAS, today=DENSE)),
+    "balanced-timit-random": m.timit(partial(m.balanced, baseline=m.COLUMN, today=CUSPARSE), "random"),
     "balanced-timit-block": m.balanced(m.lstm("timit", "block"), m.BLOCKS),
     "balanced-vgg-dense": m.balanced(m.vgg16(), CUBLAS, DENSE, "total"),
     "balanced-vgg-random": m.balanced(m.vgg16("random"), m.COLUMN, CUSPARSE, "total"),

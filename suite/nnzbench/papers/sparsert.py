@@ -180,7 +180,7 @@ def sparsert_instances() -> Page:
 TABLE1 = Experiment(
     "sparsert_table1", "1x1 convolutions and Transformer layers at 90 and 95 % sparsity", PAPER,
     "Table 1, figures 4 and 5",
-    dtypes_of("sparsert_paper", *SPMM, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16),
+    dtypes_of("sparsert_paper", *SPMM, "untuned", "cusparse", "cudnn_1x1", cublas=AND_F16, cublaslt=AND_F16),
 )  # fmt: skip
 FIRST = tuple(Group(where="label <= '11'", words="problems 1 to 11", level=level) for level in (90, 95))
 """Figure 5: those that have both levels."""

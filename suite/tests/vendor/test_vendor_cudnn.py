@@ -5,10 +5,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from fake_cudnn import Engine, FakeCudnn, Graph, Knob, Note
 from fake_gpu import FACTS, FakeDriverError, open_fake
 from on_cpu import conv_layer as make
+from on_cpu import matrix
 from vendor_candidates import check_all, every_of
 
 from nnzbench.devices import DeviceLost
@@ -20,7 +22,8 @@ from nnzbench.measure.session import Session, open_libraries
 from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.problem import ConvShape
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.reference import reference
 
 every = every_of("cudnn")
@@ -60,6 +63,20 @@ def test_every_plan_computes_the_convolution(dtype, shape, gpu):
     found = every(problem, operands, gpu)
     assert len(found) == (10 if dtype == "f32" else 6)
     check_all(found.values(), problem, operands)
+
+
+def test_a_product_runs_as_the_1x1_convolution_that_it_is(gpu):
+    a = matrix(5, 9)
+    b = np.linspace(-1, 1, 189, dtype=np.float32).reshape(9, 21)
+    problem, operands = Problem("test", "t", "spmm", 5, 9, 21, 0.5, ""), Operands(a, {"b": b}, "")
+    found = every_of("cudnn_1x1")(problem, operands, gpu)
+    assert len(found) == 10
+    for one in found.values():
+        prepared = one.prepare()
+        prepared.run()
+        result = prepared.read()
+        assert passes(relative_error(result, one.truth()), one.tolerance or one.math)
+        assert passes(relative_error(result.reshape(5, 21), reference(problem, operands)), one.tolerance or one.math)
 
 
 def test_rows_are_the_first_choice_and_the_fastest_of_all_engines(gpu):

@@ -10,8 +10,9 @@ fp32.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -47,6 +48,7 @@ from nnzbench.kernels.vendor.support import (
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import reference
 
 FASTEST = 2
 """Plans per math mode and layout that become candidates beside the default: checking a large output takes seconds.
@@ -264,14 +266,31 @@ class Cudnn:
         inputs = Inputs(gpu)
         for nhwc in (False, True):
             winograd = _winograd(handle, problem.conv, problem.dtype, nhwc)
-            for math in MODES[problem.dtype]:
-                case = ConvCase(math, nhwc)
+            for mode in MODES[problem.dtype]:
+                case = ConvCase(mode, nhwc)
                 try:
-                    require_math(gpu, math)
+                    require_math(gpu, mode)
                     graph = build_graph(handle, problem.conv, problem.dtype, nhwc)
                     yield from Search(handle, graph, inputs, problem, operands, case).candidates(winograd, untuned)
                 except Unsupported as error:
-                    yield refusal(case.variant, math, str(error))
+                    yield refusal(case.variant, mode, str(error))
+
+
+class Pointwise(Cudnn):
+    """The same of a dense product, as the 1x1 convolution of one image with N pixels that it is."""
+
+    name = "cudnn_1x1"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32"})
+
+    def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
+        height = next(rows for rows in range(math.isqrt(problem.n), 0, -1) if problem.n % rows == 0)
+        conv = ConvShape(1, problem.k, height, problem.n // height, problem.m, 1, 1)
+        image = replace(operands, dense={"x": operands.dense["b"].reshape(1, problem.k, height, -1)})
+        layer = replace(problem, op="conv2d", conv=conv)
+        truth = functools.cache(functools.partial(reference, layer, image))
+        for found in super()._found(layer, image, device, untuned):
+            yield replace(found, truth=truth)
 
 
 def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callable[[int], bool]:
@@ -291,3 +310,4 @@ def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callab
 
 
 register(Cudnn(), About("library", "cuDNN", maths=TENSOR_CORES, work="dense", reference=True, rank=240))
+register(Pointwise(), About("library", "cuDNN's 1x1 convolution", work="dense", study=True, rank=245))

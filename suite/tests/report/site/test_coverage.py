@@ -22,7 +22,7 @@ def one(row, **changes):
 def test_every_cell_is_counted_once():
     rows = tables.rows(NAME)
     cells = coverage.expected(NAME)
-    assert len(cells) == len(set(cells)) == len(rows) * 4 * 2  # kernels, policies
+    assert len(cells) == len(set(cells)) == len(rows) * 5 * 2  # kernels, policies
     assert coverage.expected("sputnik_figure2") == coverage.expected("not_listed") == ()
 
 
@@ -53,7 +53,7 @@ def test_the_gaps_name_kernel_policy_and_count():
     everything = [
         one(row, kernel=kernel, policy=policy)
         for row in rows
-        for kernel in ("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn")
+        for kernel in ("sparsert_conv_paper", "sparsert_conv_padded", "direct_conv", "sparsert_conv", "cudnn")
         for policy in ("hot", "cold")
     ]
     assert coverage.gaps(coverage.count(NAME, frame_of(everything))) == []
@@ -76,7 +76,7 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     counts = table[["expected", "timed", "refused", "failed", "missing"]]
     assert (counts["expected"] == counts.drop(columns="expected").sum(axis=1)).all()
     text = path.read_text()
-    assert "Of 64 cells 8 are timed, 8 refused with a reason and 0 failed; 48 are missing (75.0 %)" in text
-    assert "(75.0 %), 24 of them under the cold policy (75.0 % of those)." in text
+    assert "Of 80 cells 8 are timed, 8 refused with a reason and 0 failed; 64 are missing (80.0 %)" in text
+    assert "(80.0 %), 32 of them under the cold policy (80.0 % of those)." in text
     assert "| sparsert_table3 | cudnn | f32 | no room (8 rows) |" in text
     assert "| sparsert_table3 | direct_conv | f32 | hot | 8 | 0 | 0 | 0 | 8 |" in text
