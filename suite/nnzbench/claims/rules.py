@@ -49,7 +49,7 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-conv-over-5": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-up-to-4": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-always": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="share faster"),
-    "sparsert-winograd": replace(m.cudnn, subject=m.WINOGRAD)(m.table3("90|95"), m.OTHERS),
+    "sparsert-winograd": replace(m.cudnn, subject=m.WINOGRAD)(m.table3("90"), m.OTHERS),
     "sparsert-padding": m.padding(),
     "sparsert-tuning-time": m.alone(m.sparsert, m.table1(1, 20, "90|95"), "seconds"),
     "sparsert-unrolling": m.unrolling(),
