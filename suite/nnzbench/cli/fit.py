@@ -21,7 +21,7 @@ from nnzbench.matrices import prune
 from nnzbench.matrices import queues as simulation
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure import costs as tuning_costs
-from nnzbench.predict.fitting import STRIPS, TILES, family_trials
+from nnzbench.predict.fitting import STRIPS, TILES, family_trials, untuned_trials
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import WEIGHTS_FILE, find_real, input_density, load_sparse
@@ -71,6 +71,7 @@ RULES: Mapping[str, tuple[Callable[[Sequence[Record]], list[Trial]], Callable[[S
     "sputnik_tile": (lambda some: TILES.trials(some, _lengths), TILES.heuristic_choices),
     "sputnik_strip": (lambda some: STRIPS.trials(some, _lengths), STRIPS.heuristic_choices),
     "family": (lambda some: family_trials(some, _lengths), lambda some: {}),
+    "family_f8": (lambda some: family_trials(some, _lengths, "family_f8"), lambda some: {}),
 }
 """How each rule's trials come from records, and what the paper's heuristic would choose."""
 
@@ -102,6 +103,10 @@ def rule(records: tuple[Path, ...], rules: tuple[str, ...], judged: tuple[Path, 
             _print_all(trials, heuristic(every), rules_of)
         for path in judged:
             _judge(name, [one for other in records if other != path for one in files[other]], files[path], path)
+    for dtype in sorted({record.dtype for record in every}):
+        if trials := untuned_trials([record for record in every if record.dtype == dtype]):
+            click.echo(f"untuned, as it ran, {dtype}:")
+            _print("of tuned kernels", cost_rule.score(trials, dict.fromkeys(cost_rule.contests(trials), "untuned")))
     if write:
         origin = "; ".join(sorted({f"{one.gpu} {one.experiment}" for one in every}))
         cost_rule.save(cost_rule.path(), fitted, f"fitted to {origin}")

@@ -191,6 +191,13 @@ def save(target: Path, rules: Mapping[str, Costs], origin: str) -> None:
 
 
 FAMILIES = ("sputnik", "row_stream", "ring", "sparsert", "tensor_spmm", "delta_spmv")
+DENSE_BYTES = {"f32": 4, "f16": 2, "f8": 2}
+"""Of an element of B where A's values are of that type."""
+
+
+def family_rule(dtype: str) -> str:
+    """The rule that ranks families for values of `dtype`: of FP8 they have costs of their own."""
+    return "family_f8" if dtype == "f8" else "family"
 
 
 def family_features(
@@ -215,15 +222,15 @@ def family_features(
     return {f"{family}.{name}": value for name, value in values.items()}
 
 
-def ranked_families(matrix: CSR, n: int, itemsize: int, sms: int) -> list[str]:
+def ranked_families(matrix: CSR, n: int, dtype: str, sms: int) -> list[str]:
     """The families by predicted time for `n` columns, the fastest first; those that the rule knows nothing of left out.
 
     Raises `KeyError` where the rule was not fitted yet.
     """
-    costs = load("family")
+    costs = load(family_rule(dtype))
 
     def predicted(family: str) -> float:
-        features = family_features(family, matrix.k, n, matrix.row_lengths, itemsize=itemsize, sms=sms)
+        features = family_features(family, matrix.k, n, matrix.row_lengths, itemsize=DENSE_BYTES[dtype], sms=sms)
         return costs.predict(features, family)
 
     return sorted((family for family in FAMILIES if family in costs.factors), key=predicted)

@@ -9,7 +9,8 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.cost_rule import FAMILIES, Chosen, Features, Trial, family_features
+from nnzbench.kernels.composed.untuned import KERNELS, untuned
+from nnzbench.kernels.cost_rule import DENSE_BYTES, FAMILIES, Chosen, Features, Trial, family_features, family_rule
 from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, strip_features
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, oracle_tiles, tile_features
 from nnzbench.plans.architectures import sm_count
@@ -24,16 +25,12 @@ Lengths = Callable[[Record], NDArray[np.int64] | None]
 def _timed(records: Iterable[Record], op: str) -> Iterator[Record]:
     for record in records:
         timed = record.status == "ok" and record.median_us is not None and record.policy == "hot"
-        if timed and record.op == op and not record.shape and record.dtype in ("f32", "f16"):
+        if timed and record.op == op and not record.shape and record.dtype in DENSE_BYTES:
             yield record
 
 
 def _contest(record: Record) -> str:
     return f"{record.gpu}/{record.experiment}/{record.problem}/{record.dtype}/{record.pattern}"
-
-
-def _itemsize(record: Record) -> int:
-    return 2 if record.dtype == "f16" else 4
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Tuning(Generic[Chosen]):
         """One trial per timed configuration; one that was timed under two labels is two trials."""
         trials = []
         for record in self._rows(records):
-            size, itemsize = self.size(record), _itemsize(record)
+            size, itemsize = self.size(record), DENSE_BYTES[record.dtype]
             one = self.named(record.variant, size, itemsize)
             rows = lengths(record) if one is not None else None
             if one is not None and rows is not None and record.median_us is not None:
@@ -73,7 +70,7 @@ class Tuning(Generic[Chosen]):
     def heuristic_choices(self, records: Iterable[Record]) -> dict[str, str]:
         """The configuration of the paper's heuristic in each contest."""
         return {
-            _contest(record): self.heuristic(self.size(record), _itemsize(record)).name
+            _contest(record): self.heuristic(self.size(record), DENSE_BYTES[record.dtype]).name
             for record in self._rows(records)
             if record.variant.startswith("heuristic_")
         }
@@ -85,14 +82,25 @@ STRIPS: Tuning[Strip] = Tuning(
 )
 
 
-def family_trials(records: Iterable[Record], lengths: Lengths) -> list[Trial]:
-    """One trial per family and problem: its selected row, that is, its tuned time."""
+def family_trials(records: Iterable[Record], lengths: Lengths, rule: str = "family") -> list[Trial]:
+    """One trial per family and problem of the types that `rule` is for: its selected row, that is, its tuned time."""
     trials = []
     for record in _timed(records, "spmm"):
-        rows = lengths(record) if record.kernel in FAMILIES and record.selected else None
+        ours = record.kernel in FAMILIES and record.selected and family_rule(record.dtype) == rule
+        rows = lengths(record) if ours else None
         if rows is not None and record.median_us is not None:
-            features = family_features(
-                record.kernel, record.k, record.n, rows, itemsize=_itemsize(record), sms=sm_count(record.arch)
-            )
+            size, sms = DENSE_BYTES[record.dtype], sm_count(record.arch)
+            features = family_features(record.kernel, record.k, record.n, rows, itemsize=size, sms=sms)
             trials.append(Trial(_contest(record), record.pattern, record.kernel, features, record.median_us))
     return trials
+
+
+def untuned_trials(records: Iterable[Record]) -> list[Trial]:
+    """Of problems on which `untuned` was timed its own time and the tuned ones of the kernels that it chooses among."""
+    timed = [one for one in _timed(records, "spmm") if one.selected and one.kernel in (untuned.name, *KERNELS)]
+    there = {_contest(record) for record in timed if record.kernel == untuned.name}
+    return [
+        Trial(_contest(record), record.pattern, record.kernel, {}, record.median_us)
+        for record in timed
+        if record.median_us is not None and _contest(record) in there
+    ]

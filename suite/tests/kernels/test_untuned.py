@@ -32,7 +32,7 @@ def order(monkeypatch):
 
 
 KERNELS = ((ring, "f32", 128), (row_stream, "f32", 128), (sputnik, "f16", 128), (tensor_spmm, "f16", 128))
-KERNELS += ((delta_spmv, "f16", 1),)
+KERNELS += ((delta_spmv, "f16", 1), (delta_spmv, "f8", 1), (tensor_spmm, "f8", 16))
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "n"), KERNELS, ids=lambda one: getattr(one, "name", one))
@@ -68,7 +68,7 @@ def test_the_next_family_takes_what_the_first_refuses(order):
         list(untuned.plans(problem, data, "sm_90"))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f8"])
 def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype):
     empty = CSR.from_dense(np.zeros((7, 9), dtype=np.float32))
     for sparse, n in ((matrix(33, 70, 0.1, empty=(0, 32), full=5), 49), (matrix(1, 40, 0.5), 1), (empty, 7)):

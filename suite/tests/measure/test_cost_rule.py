@@ -172,6 +172,8 @@ def test_families_are_ranked_by_their_fitted_costs(monkeypatch) -> None:
         {"sputnik.launch": 2.0, "sputnik.products": 0.001, "ring.launch": 8.0, "ring.products": 0.0001},
         {"sputnik": 1.0, "ring": 1.0},
     )
-    monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs}[rule])
-    assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, 4, 132) == ["sputnik", "ring"]
-    assert cost_rule.ranked_families(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == ["ring", "sputnik"]
+    of_f8 = Costs({"sputnik.launch": 1.0, "ring.launch": 0.5}, {"sputnik": 1.0, "ring": 1.0})
+    monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs, "family_f8": of_f8}[rule])
+    assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, "f32", 132) == ["sputnik", "ring"]
+    assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, "f8", 132) == ["ring", "sputnik"]
+    assert cost_rule.ranked_families(uniform(2048, 1024, 0.9, 0), 512, "f32", 132) == ["ring", "sputnik"]

@@ -17,7 +17,7 @@ from nnzbench.kernels.cost_rule import Costs
 from nnzbench.kernels.sputnik.sddmm import candidates, heuristic_strip, sddmm_plan, strip_features
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, spmm_plan, tile_features
 from nnzbench.matrices.generate import uniform
-from nnzbench.predict.fitting import STRIPS, TILES, family_trials
+from nnzbench.predict.fitting import STRIPS, TILES, family_trials, untuned_trials
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
@@ -100,6 +100,31 @@ def test_records_become_trials_of_tiles_and_families() -> None:
     found = family_trials(rows, lambda r: lengths[r.problem])
     assert [(t.candidate, t.us) for t in found] == [("sputnik", 4.0), ("row_stream", 3.0)]
     assert TILES.trials(rows, lambda r: None) == []
+
+
+def test_families_of_fp8_have_a_rule_of_their_own() -> None:
+    one = replace(problem_of(16, 64, 1), dtype="f8")
+    rows = [record(one, "delta_spmv", "any", 2.0, selected=True), record(problem_of(16, 64, 1), "ring", "any", 3.0)]
+    lengths = make_operands(one).sparse.row_lengths
+    assert family_trials(rows, lambda r: lengths) == []
+    (found,) = family_trials(rows, lambda r: lengths, "family_f8")
+    assert (found.candidate, found.features["delta_spmv.products"]) == ("delta_spmv", lengths.sum() / 2 / 132)
+
+
+def test_what_measures_nothing_is_judged_by_the_tuned_kernels_that_it_chooses_among() -> None:
+    one, without = problem_of(16, 64, 128), problem_of(16, 64, 64)
+    rows = [
+        record(one, "untuned", "ring_any", 5.0, selected=True),
+        record(one, "ring", "any", 4.0, selected=True),
+        record(one, "row_stream", "any", 8.0, selected=True),
+        record(one, "row_stream", "other", 1.0),
+        record(one, "sparsert", "any", 2.0, selected=True),
+        record(without, "ring", "any", 4.0, selected=True),
+    ]
+    trials = untuned_trials(rows)
+    assert [(trial.candidate, trial.us) for trial in trials] == [("untuned", 5.0), ("ring", 4.0), ("row_stream", 8.0)]
+    chosen = dict.fromkeys(cost_rule.contests(trials), "untuned")
+    assert cost_rule.score(trials, chosen).percent == pytest.approx(80)
 
 
 def test_one_problem_on_two_matrices_is_two_contests() -> None:

@@ -17,23 +17,23 @@ from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-_KERNELS = {one.name: one for one in (delta_spmv, tensor_spmm, row_stream, ring, sputnik)}
+KERNELS = {one.name: one for one in (delta_spmv, tensor_spmm, row_stream, ring, sputnik)}
 """Families that take a matrix as data, by name; `sputnik` takes any."""
 
 
-@kernel("nnzbench", "spmm", "f32 f16", About("own", nothing_to_tune=True, study=True))
+@kernel("nnzbench", "spmm", "f32 f16 f8", About("own", nothing_to_tune=True, study=True))
 def untuned(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """What a library without an autotuner would run: one plan per matrix, chosen from its row lengths and the GPU.
 
     It is the first plan of the family of least predicted time that takes the problem, `<family>_<its variant>`, in the
     arithmetic of the problem: fp32 is not rounded to TF32 here.
     """
-    b = operands.dense["b"]
-    for family in ranked_families(operands.sparse, b.shape[1], b.dtype.itemsize, sm_count(arch)):
-        if family not in _KERNELS or problem.dtype not in _KERNELS[family].dtypes:
+    n = operands.dense["b"].shape[1]
+    for family in ranked_families(operands.sparse, n, problem.dtype, sm_count(arch)):
+        if family not in KERNELS or problem.dtype not in KERNELS[family].dtypes:
             continue
         try:
-            plans = _KERNELS[family].plans(problem, operands, arch)
+            plans = KERNELS[family].plans(problem, operands, arch)
             plan = next(plan for plan in plans if plan.math == problem.dtype)
         except (Unsupported, StopIteration):
             continue
