@@ -12,10 +12,13 @@ from sputnik_records import view_of
 from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER, judge
 from nnzbench.contribute.validate import validate
 from nnzbench.facts import energy
+from nnzbench.facts.results import load as load_results
 from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.tables import load
 from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.record import RecordError, read_records
+from nnzbench.report.pages.elements import energy_table
+from nnzbench.report.pages.view import View
 
 KERNELS = {("cusparse", "csr_default_col"): (60.0, 150.0), ("cublas", "f32_default_nn"): (40.0, 300.0)}
 """Microseconds and watts; at half of the power in one and a half times the time energy is 0.75 of dense."""
@@ -118,11 +121,20 @@ def test_rows_come_back_as_they_were_written(tmp_path, folder):
 
 def test_a_network_is_measured_beside_the_one_without_zeros(tmp_path):
     times = [
-        ("sparse_block", "f16_block", lambda p: 5.0 if p.sparsity in (0.7, 0.9) else None),
-        ("dense_block", "f16_block", lambda p: 9.0 if p.sparsity == 0 else None),
+        ("sparse_block", "f16_block", lambda p: 5.0 * p.n if p.sparsity in (0.7, 0.9) else None),
+        ("dense_block", "f16_block", lambda p: 9.0 * p.n if p.sparsity == 0 else None),
     ]
     page = page_of("decoder_block")
-    found = energy.chosen(view_of(tmp_path, "decoder_block", times).results, page.energy, page.attributes)
-    rows = found["llama3_8b_kv2048_53248x4096x16_90_uniform"]
-    assert list(rows["problem"].str.extract(r"x16_(\d+)_uniform")[0]) == ["90", "0"]
-    assert not [stem for stem in found if "_0_uniform" in stem], "nothing to compare there"
+    view = view_of(tmp_path, "decoder_block", times)
+    found = energy.chosen(view.results, page.energy, page.attributes)
+    stem = "llama3_8b_kv2048_53248x4096x16_90_uniform"
+    assert list(found[stem]["problem"].str.extract(r"x16_(\d+)_uniform")[0]) == ["90", "0"]
+    assert not [name for name in found if "_0_uniform" in name], "nothing to compare there"
+    measured = {*found[stem]["problem"], *found[stem.replace("x16_", "x1_")]["problem"]}
+    for row in read_records(tmp_path / "records.csv"):
+        if row.problem in measured:
+            ENERGY.add(tmp_path, window(row, 300.0 if row.n == 1 else 600.0 if "_90_" in row.problem else 450.0))
+    lines = energy_table(page.energy, View(load_results(tmp_path), page.attributes)).splitlines()
+    (one, many) = (next(line for line in lines if f"| 90 | {n} |" in line) for n in (1, 16))
+    assert "| 1.80× / 1.80× |" in one
+    assert "| 1.80× / 1.35× |" in many

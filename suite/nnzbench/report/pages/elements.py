@@ -13,7 +13,7 @@ from nnzbench import paths
 from nnzbench.facts import energy
 from nnzbench.facts.crossover import crossover
 from nnzbench.facts.crossover import text as crossing_text
-from nnzbench.facts.groups import Group
+from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.results import each, geometric_mean
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import APART, Comparison
@@ -242,10 +242,13 @@ def energy_table(asked: Comparison, view: View) -> str:
     if data is None:
         return ""
     sides = tuple(dict.fromkeys((*asked.subjects, *asked.baselines)))
-    facts = view.compare(replace(asked, subjects=sides, groups=asked.groups[:1], by=("stem",)), data)
-    for group in asked.groups:
-        view.compare(replace(asked, groups=(group,)), data)
+    facts = view.compare(replace(asked, subjects=sides, groups=(ALL,), by=("stem",)), data)
     ratios = {(row.stem, row.subject, row.baseline, row.policy): ratio_text(row) for row in each(facts)}
+    for group in asked.groups:
+        facts = view.compare(replace(asked, groups=(group,), by=("label",) if group.baseline_cases else ()), data)
+        if group.baseline_cases:  # whose baseline has another stem
+            stems = group.problems(data.problems)[["label", "stem"]].merge(facts, on="label")
+            ratios |= {(row.stem, row.subject, row.baseline, row.policy): ratio_text(row) for row in each(stems)}
     cells = data.cells(sides)
     shown = cells[cells["policy"] == PAIR[0]].drop_duplicates(["problem", "kernel", "variant", "math"])
     rows = []
