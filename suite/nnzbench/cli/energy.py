@@ -50,7 +50,8 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
 
     By the board's energy counter, launches back to back over rotated weights, candidates in turn; the integral of the
     instantaneous power is beside it, and a window where the two differ by more than 5 % is refused. Windows are added
-    to energy.csv beside the records. What is there is not measured again, so that a run goes on where it was ended.
+    to energy.csv beside the records, but those of --check. What is there is not measured again, so that a run goes on
+    where it was ended.
     """
     began = time.monotonic()
     chosen = [experiment(name) for name in dict.fromkeys(asked["experiments"])]
@@ -71,10 +72,8 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
     rows = [row for _, some in done for row in some]
     if done and not rows:
         raise Unsupported(f"nothing was measured: {len(done)} of {len(work)} problems were refused, as said above")
-    for line in told(done):
-        click.echo(line)
     verdicts = list(checked(rows)) if asked["check"] else []
-    for _, line in verdicts:
+    for line in (*(() if asked["check"] else told(done)), *(line for _, line in verdicts), *refused(rows)):
         click.echo(line)
     if not all(fine for fine, _ in verdicts) or (rows and all(row.status == "refused" for row in rows)):
         ctx.exit(1)
@@ -178,7 +177,8 @@ class Run:
         with Results(item.folder, True, False, session.environment, progress.note) as results:
             try:
                 for rows in contest(item.entrants, session, bench, self.recipe, idle, results.environment, item.begun):
-                    results.add_energy(rows)
+                    if not self.recipe.check:  # whose windows are no contest
+                        results.add_energy(rows)
                     found += rows
             except Unsupported as error:
                 progress.tell(str(error))
@@ -201,7 +201,7 @@ def _named(item: Item, pattern: str) -> bool:
 
 
 def told(done: Sequence[tuple[Item, list[Window]]]) -> Iterator[str]:
-    """What was measured, a candidate a line; then the windows that were refused."""
+    """What was measured, a candidate a line."""
     for item, rows in done:
         mine = {row.candidate for row in rows}
         for one in each(facts.per_launch(load(item.folder))):
@@ -212,14 +212,20 @@ def told(done: Sequence[tuple[Item, list[Window]]]) -> Iterator[str]:
                 f"{1e3 * one.joules:.4g} mJ, {one.us:.4g} us, {one.watts:.0f} W in {one.windows} "
                 f"windows that are {100 * one.apart:.1f} % apart"
             )
-        yield from (f"{' '.join(row.candidate[:4])}: refused, {row.reason}" for row in rows if row.status == "refused")
+
+
+def refused(rows: Sequence[Window]) -> Iterator[str]:
+    """The windows that were refused."""
+    return (f"{' '.join(row.candidate[:4])}: refused, {row.reason}" for row in rows if row.status == "refused")
 
 
 def checked(rows: Sequence[Window]) -> Iterator[tuple[bool, str]]:
-    """Of each candidate of a check, whether its windows agree, and by how much."""
+    """Of each candidate of a check, whether its windows agree, and by how much; and what each of them says."""
     for key in dict.fromkeys(row.candidate for row in rows):
         mine = [row for row in rows if row.candidate == key]
         same, double = facts.agreement(mine)
         fine = all(row.status == "ok" for row in mine) and max(same, double) <= facts.WITHIN
         word = "agrees" if fine else "DISAGREES"
-        yield fine, f"{' '.join(key[:4])}: {word}: A/A within {same:.2%}, twice the launches within {double:.2%}"
+        said = ", ".join(f"{1e3 * row.joules / max(1, row.launches):.5g}" for row in mine)
+        shares = f"A/A within {same:.2%}, twice the launches within {double:.2%}"
+        yield fine, f"{' '.join(key[:4])}: {word}: {shares} ({said} mJ)"

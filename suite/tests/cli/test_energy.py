@@ -120,8 +120,11 @@ def test_a_check_compares_windows_of_the_same_candidate(board, tmp_path):
 
 
 def test_a_kernel_that_is_named_is_checked_alone_and_meets_none_in_a_contest(board, tmp_path):
-    assert measured("--check", "--trials", "1", "--problem", "p0*", "--kernel", "plain").exit_code == 0
-    assert {row.kernel for row in windows(tmp_path)} == {"plain"}
+    alone = measured("--check", "--trials", "1", "--problem", "p0*", "--kernel", "plain")
+    assert alone.exit_code == 0
+    assert "plain default: agrees" in alone.stdout
+    assert "fake" not in alone.stdout
+    assert windows(tmp_path) == []
     result = measured("--kernel", "plain")
     assert result.exit_code == 2
     assert "no two candidates that were fastest are of plain" in result.stderr
