@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.problems.parts import float64
 
 if TYPE_CHECKING:
     from nnzbench.problems.problem import Problem
@@ -186,7 +187,7 @@ def forward(problem: Problem, weights: CSR, dense: Mapping[str, Any]) -> tuple[A
     x, gains = dense["x"].astype(np.float64).T.copy(), dense["gains"].astype(np.float64)
     cache = dense["cache"].astype(np.float64)
     cosine, sine = (one[:, None] for one in angles(net, case.cached))
-    left = {name: one.to_scipy().toarray() for name, one in parts.items()}  # dense: BLAS runs on all cores
+    left = {name: float64(one.to_dense()) for name, one in parts.items()}  # dense: BLAS runs on all cores
 
     def norm(gain: Any) -> Any:
         return x / np.sqrt(np.mean(x * x, axis=0) + 1e-5) * gain[:, None]
@@ -211,4 +212,4 @@ def forward(problem: Problem, weights: CSR, dense: Mapping[str, Any]) -> tuple[A
         x += (left["o"] @ seen.reshape(-1, n)) * scale["o"]
         gate, up = np.split((left["up"] @ norm(gains[1])) * scale["up"], 2)
         x += (left["down"] @ (gate / (1 + np.exp(-gate)) * up)) * scale["down"]
-    return dense["head"][::LOGITS].astype(np.float64), norm(gains[2])
+    return float64(dense["head"][::LOGITS]), norm(gains[2])

@@ -6,9 +6,10 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnzbench import host
 
@@ -38,6 +39,13 @@ def over_parts(work: Callable[[Part], T], shape: tuple[int, ...], elements: int 
         return [work(part) for part in parts]
     with ThreadPoolExecutor(threads()) as pool:
         return list(pool.map(work, parts))
+
+
+def float64(array: NDArray[Any]) -> NDArray[np.float64]:
+    """A copy in float64."""
+    converted = np.empty(array.shape)
+    over_parts(lambda part: np.copyto(converted[part], array[part]), array.shape)
+    return converted
 
 
 def _parts(shape: tuple[int, ...], elements: int) -> Iterator[Part]:

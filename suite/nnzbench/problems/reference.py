@@ -15,7 +15,7 @@ from nnzbench.problems import decoder
 from nnzbench.problems.image_sample import ImageSample, sample_images
 from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
 from nnzbench.problems.operands import Array, Operands
-from nnzbench.problems.parts import Part, over_parts
+from nnzbench.problems.parts import Part, float64, over_parts
 from nnzbench.problems.problem import ConvShape, Problem
 
 DENSE_REFERENCE = 4
@@ -63,7 +63,7 @@ def reference(problem: Problem, operands: Operands) -> Reference:
         return _convolution(problem, operands)
     if problem.op != "pointwise" and operands.sparse.nnz == operands.sparse.m * operands.sparse.k:
         return dense_reference(operands.sparse.to_dense(), operands.dense["b"])
-    b = _float64(operands.dense["b"])
+    b = float64(operands.dense["b"])
     a = _left(operands.sparse, b.shape[1])
     product = Reference(a @ b, _magnitudes(a) @ _magnitudes(b))
     return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
@@ -71,12 +71,12 @@ def reference(problem: Problem, operands: Operands) -> Reference:
 
 def dense_reference(a: Array, b: Array) -> Reference:
     """Of A (m, k) B (k, n), some rows of A at a time."""
-    b = _float64(b)
+    b = float64(b)
     value, scale = np.empty((len(a), b.shape[1])), np.empty((len(a), b.shape[1]))
     sizes = _magnitudes(b.copy())
     step = max(1, BLOCK // max(1, a.shape[1]))
     for at in range(0, len(a), step):
-        rows = _float64(a[at : at + step])
+        rows = float64(a[at : at + step])
         value[at : at + step] = rows @ b
         scale[at : at + step] = _magnitudes(rows) @ sizes
     return Reference(value, scale)
@@ -87,12 +87,6 @@ def _left(matrix: CSR, columns: int) -> Any:
     if matrix.nnz * columns > DENSE_REFERENCE * matrix.m * matrix.k:
         return matrix.to_scipy().toarray()
     return matrix.to_scipy()
-
-
-def _float64(array: Array) -> NDArray[np.float64]:
-    converted = np.empty(array.shape)
-    over_parts(lambda part: np.copyto(converted[part], array[part]), array.shape)
-    return converted
 
 
 def _magnitudes(array: Any) -> Any:
@@ -148,7 +142,7 @@ def _sddmm(operands: Operands) -> Reference:
     pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
     if DENSE_SDDMM * pattern.nnz <= pattern.m * pattern.k:
         return _gathered_products(pattern, a, b)
-    a, b = _float64(a), _float64(b)
+    a, b = float64(a), float64(b)
     value = _picked_products(pattern, a, b)
     return Reference(value, _picked_products(pattern, _magnitudes(a), _magnitudes(b)))
 

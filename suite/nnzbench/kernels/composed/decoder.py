@@ -22,6 +22,7 @@ from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, P
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
 from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, angles
@@ -46,6 +47,7 @@ FAMILIES = {
 
 STEPS = frozenset({"add_norm", "attention", "swiglu"})
 """Kernels of `SOURCE`."""
+_SHARED = SharedWork()
 Step = Launch | tuple[str, int]
 """A launch of ours, or a product's name and the number of the block."""
 Strides = Mapping[str, tuple[int, int]]
@@ -295,8 +297,13 @@ def _part(network: Network, kernel: str, name: str, family: Family) -> Candidate
     problem, _ = network.part(name, chosen)
     words = re.sub("[^A-Za-z0-9.]", ".", candidate.variant)
     variant = f"{family.math}_{kernel}_{name}_{by}.{words}_b{_weight_bytes(candidate, chosen)}"
-    truth = functools.partial(reference, problem, candidate.operands)
-    return replace(candidate, variant=variant, truth=truth, ready=None)
+    return replace(candidate, variant=variant, truth=functools.partial(_truth, problem, candidate.operands), ready=None)
+
+
+def _truth(problem: Problem, operands: Operands) -> Reference:
+    """Of a product: kept with its matrix, as the vocabulary's is that of all problems of a model."""
+    key = ("truth", problem.n, problem.seed)
+    return _SHARED.once_for(operands.sparse, key, lambda: reference(problem, operands))
 
 
 def _weight_bytes(candidate: Candidate, family: Family) -> int:
