@@ -5,7 +5,7 @@
 //   attention     one part of the cached tokens for one key head and its GROUP query heads. Queries and the new key are
 //                 turned by the position's angle, queries times 1/sqrt(128); the last part has the new token, whose key and
 //                 value go to the cache's last place. Tensor cores multiply 16 cached tokens at a time, weights rounded to
-//                 fp16. The block that ends last adds the parts of all. Grid (splits, key heads, N); a block of 4 warps
+//                 fp16. The block that ends last adds the parts of all. Grid (splits, key heads, N); a block of 8 warps
 //   swiglu        out = silu(scale * gate) * scale * up. A thread per element, blocks of 128
 //
 // Heads have 128 features. Products' operands and results are 16-bit floats, element (i, n) at i * row + n * column, so that
@@ -14,7 +14,7 @@
 // Buffers
 //   input, x  N x hidden floats          gain      hidden floats            cosines, sines  64 floats of the position
 //   cache     N x (keys, values) x key heads x tokens x 128 halves          arrived         N x key heads zeros
-//   parts     N x key heads x splits x GROUP x 130 floats: sums, the greatest score, the sum of exp(score - greatest)
+//   parts     N x key heads x splits x GROUP x 132 floats: sums, the greatest score, the sum of exp(score - greatest)
 //
 // Defines
 //   GROUP  query heads per key head
@@ -26,17 +26,19 @@
 
 constexpr int kGroup = GROUP;
 constexpr int kFeatures = 128;
-constexpr int kPart = kFeatures + 2;
-constexpr int kWarps = 4;
+constexpr int kPart = kFeatures + 4;
+constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kNormThreads = 1024;
 constexpr int kNormed = 8;  // values that a thread keeps of a token
 constexpr int kTile = 16;  // cached tokens that a warp multiplies at a time
 constexpr int kSplits = 64;  // most parts of the cached tokens
+constexpr int kAhead = 16;  // parts of which a thread waits for its numbers at a time
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLowest = -1e30f;
 
-static_assert(kGroup >= 1 && kGroup <= 8, "a tile of the tensor cores has 8 columns");
+static_assert(kGroup >= 1 && kGroup <= kWarps, "a tile of the tensor cores has 8 columns");
+static_assert(kGroup * kFeatures / 4 <= kThreads, "each thread adds four numbers of all parts");
 
 using nnz::Half;
 
@@ -172,7 +174,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         turned[of][f] = nnz::narrow_half((low * cosines[f] - high * sines[f]) * size);
         turned[of][f + 64] = nnz::narrow_half((high * cosines[f] + low * sines[f]) * size);
     }
-    if (newest) turned[kGroup + 1][thread] = nnz::narrow_half(given(key_heads * (kGroup + 1) + head, thread));
+    if (newest && thread < kFeatures)
+        turned[kGroup + 1][thread] = nnz::narrow_half(given(key_heads * (kGroup + 1) + head, thread));
     __syncthreads();
 
     Words query[4] = {};
@@ -182,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     float sum[2][4][4] = {};  // of features 64 c + 8 g + 2 j + i / 2 and of query head 2t + i % 2
     float most = kLowest, total = 0.0f;  // of query head g; the total is of this lane's tokens
-    if (newest) {
+    if (newest && thread < kFeatures) {
         keys[static_cast<long long>(tokens - 1) * kFeatures + thread] = turned[kGroup][thread];
         values[static_cast<long long>(tokens - 1) * kFeatures + thread] = turned[kGroup + 1][thread];
     }
@@ -288,24 +291,27 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     const long long result = static_cast<long long>(token) * out_column;
     const long long group = static_cast<long long>(token) * key_heads + head;
-    for (int of = 0; of < kGroup; ++of) {
+    float* const from = parts + group * splits * kGroup * kPart;
+#pragma unroll
+    for (int i = thread; i < kGroup * kFeatures; i += kThreads) {
+        const int of = i / kFeatures, f = i % kFeatures;
         float all = kLowest, mixed = 0.0f, weight = 0.0f;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) all = fmaxf(all, greatest[w][of]);
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) {
             const float by = expf(greatest[w][of] - all);
-            mixed += by * sums[w][of][thread];
+            mixed += by * sums[w][of][f];
             weight += by * weights[w][of];
         }
         if (splits == 1) {
-            const int feature = (head * kGroup + of) * kFeatures + thread;
+            const int feature = head * kGroup * kFeatures + i;
             store(out, result + static_cast<long long>(feature) * out_row, mixed / weight, bytes);
             continue;
         }
-        float* const to = parts + ((group * splits + split) * kGroup + of) * kPart;
-        to[thread] = mixed;
-        if (thread == 0) {
+        float* const to = from + (split * kGroup + of) * kPart;
+        to[f] = mixed;
+        if (f == 0) {
             to[kFeatures] = all;
             to[kFeatures + 1] = weight;
         }
@@ -321,33 +327,57 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     if (!last_of_all) return;
-    const float* const from = parts + group * splits * kGroup * kPart;
-    for (int of = warp; of < kGroup; of += kWarps) {
+    const bool mine = thread < kGroup * kFeatures / 4;
+    const int own = thread * 4 / kFeatures, feature = thread * 4 % kFeatures;
+    float4 held[kAhead];
+    const auto request = [&](int begin) {
+#pragma unroll
+        for (int s = 0; s < kAhead; ++s) {
+            const float* const one = from + ((begin + s) * kGroup + own) * kPart + feature;
+            if (mine && begin + s < splits) held[s] = __ldcg(reinterpret_cast<const float4*>(one));
+        }
+    };
+    request(0);
+    if (warp < kGroup) {
+        float2 told[kSplits / 32];  // the greatest score and the sum of each part
         float all = kLowest, weight = 0.0f;
-        for (int s = lane; s < splits; s += 32) all = fmaxf(all, __ldcg(from + (s * kGroup + of) * kPart + kFeatures));
+#pragma unroll
+        for (int i = 0; i < kSplits / 32; ++i) {
+            const float* const one = from + ((lane + 32 * i) * kGroup + warp) * kPart + kFeatures;
+            told[i] = make_float2(kLowest, 0.0f);
+            if (lane + 32 * i < splits) told[i] = __ldcg(reinterpret_cast<const float2*>(one));
+            all = fmaxf(all, told[i].x);
+        }
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) all = fmaxf(all, __shfl_xor_sync(kAll, all, distance));
-        for (int s = lane; s < splits; s += 32) {
-            const float* const one = from + (s * kGroup + of) * kPart + kFeatures;
-            const float by = expf(__ldcg(one) - all);
-            shares[s * kGroup + of] = by;
-            weight += by * __ldcg(one + 1);
+#pragma unroll
+        for (int i = 0; i < kSplits / 32; ++i) {
+            const float by = expf(told[i].x - all);
+            if (lane + 32 * i < splits) shares[(lane + 32 * i) * kGroup + warp] = by;
+            weight += by * told[i].y;
         }
         weight = warp_sum(weight);
-        if (lane == 0) greatest[0][of] = weight;
+        if (lane == 0) greatest[0][warp] = 1.0f / weight;
     }
     __syncthreads();
-    float mixed[kGroup] = {};
-#pragma unroll 8
-    for (int s = 0; s < splits; ++s) {
+    if (!mine) return;
+    float mixed[4] = {};
+    for (int begin = 0; begin < splits; begin += kAhead) {
+        if (begin > 0) request(begin);
 #pragma unroll
-        for (int of = 0; of < kGroup; ++of)
-            mixed[of] += shares[s * kGroup + of] * __ldcg(from + (s * kGroup + of) * kPart + thread);
+        for (int s = 0; s < kAhead; ++s) {
+            if (begin + s >= splits) break;
+            const float by = shares[(begin + s) * kGroup + own];
+            mixed[0] += by * held[s].x;
+            mixed[1] += by * held[s].y;
+            mixed[2] += by * held[s].z;
+            mixed[3] += by * held[s].w;
+        }
     }
 #pragma unroll
-    for (int of = 0; of < kGroup; ++of) {
-        const int feature = (head * kGroup + of) * kFeatures + thread;
-        store(out, result + static_cast<long long>(feature) * out_row, mixed[of] / greatest[0][of], bytes);
+    for (int i = 0; i < 4; ++i) {
+        const long long place = static_cast<long long>((head * kGroup + own) * kFeatures + feature + i) * out_row;
+        store(out, result + place, mixed[i] * greatest[0][own], bytes);
     }
 }
 

@@ -32,10 +32,10 @@ from nnzbench.problems.reference import Reference, reference
 
 SOURCE = "decoder_steps.cu"
 PAPER = "whole blocks: kernels of this suite and of libraries"
-SPLIT_TOKENS = 64
+SPLIT_TOKENS = 128
 """Cached tokens that a block of attention's threads reads at a time."""
 MOST_SPLITS = 64
-BLOCKS = 2
+BLOCKS = 1
 """Of attention for a multiprocessor, where there are as many tokens."""
 FAMILIES = {
     "dense_block": (DENSE,),
@@ -75,7 +75,7 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
         made.append(("qkv", block))
         sizes = (case.tokens, per_split, int(e4m3), float(scale["qkv"]), *strides["qkv.c"], *strides["o.b"])
         names = ("qkv.c", "cosines", "sines", cache, "parts", "arrived", "o.b")
-        made.append(Launch("attention", (splits, net.key_heads, n), (128, 1, 1), (*sizes, *names)))
+        made.append(Launch("attention", (splits, net.key_heads, n), (256, 1, 1), (*sizes, *names)))
         made.append(("o", block))
         norm(1, "o", "up")
         made.append(("up", block))
@@ -111,7 +111,7 @@ def state(network: Network) -> dict[str, Array]:
         "x": np.zeros((n, net.hidden), np.float32),
         "cosines": cosines,
         "sines": sines,
-        "parts": np.zeros((n, net.heads, splits, FEATURES + 2), np.float32),
+        "parts": np.zeros((n, net.heads, splits, FEATURES + 4), np.float32),
         "arrived": np.zeros((n, net.key_heads), np.int32),
         "cache0": cache,
     }

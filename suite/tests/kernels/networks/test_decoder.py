@@ -45,19 +45,25 @@ class StepsOn(CpuDevice):
         return (super() if plan.source == composed.SOURCE else CpuDevice()).prepare(plan)
 
 
+SMALL = replace(NET, blocks=1, heads=1)
+"""One block and head: those of others have the same launches."""
+
+
 @pytest.mark.parametrize(
-    ("n", "cached", "sanitizer", "net"),
+    ("n", "cached", "sanitizer", "net", "most"),
     [
-        (1, 0, "plain", NET),
-        (3, 7, "plain", replace(NET, heads=7)),
-        (2, 530, "plain", replace(NET, heads=8, key_heads=2)),
-        (2, 37, "asan", NET),
-        (1, 70, "tsan", replace(NET, blocks=1, heads=1)),  # the second has the same launches
+        (1, 0, "plain", NET, 2),
+        (3, 7, "plain", replace(NET, heads=7), 2),
+        (2, 530, "plain", replace(NET, heads=8, key_heads=2), 2),
+        (1, 2300, "plain", SMALL, 64),  # more parts than are added at once
+        (2, 37, "asan", NET, 2),
+        (1, 130, "asan", SMALL, 2),
+        (1, 130, "tsan", SMALL, 2),
     ],
 )
-def test_the_network_is_that_of_float64(n, cached, sanitizer, net, monkeypatch):
+def test_the_network_is_that_of_float64(n, cached, sanitizer, net, most, monkeypatch):
     monkeypatch.setitem(MODELS, "tiny", net)
-    monkeypatch.setattr(composed, "MOST_SPLITS", 2)  # so that some warps have more than one tile
+    monkeypatch.setattr(composed, "MOST_SPLITS", most)  # with two parts some warps have more than one tile
     one = problem(n, cached)
     operands = make_operands(one)
     expected = reference(one, operands)
