@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def uniform(m: int, k: int, sparsity: float, seed: int) -> CSR:
     def keys(rng: np.random.Generator, start: int, stop: int) -> NDArray[np.float64]:
         return rng.random(stop - start)
 
-    return from_positions(m, k, _smallest(seed, size, count, keys, lambda bound: size * min(1.0, bound)))
+    return from_positions(m, k, _smallest(seed, size, count, keys, lambda bound: size * min(1.0, bound), True))
 
 
 def equal_rows(m: int, k: int, sparsity: float, seed: int) -> CSR:
@@ -166,36 +167,60 @@ def _smallest(
     count: int,
     keys: Callable[[np.random.Generator, int, int], NDArray[np.float64]],
     expected: Callable[[float], float],
+    one_draw: bool = False,
 ) -> Positions:
     """Ascending positions of the `count` smallest of `size` keys, without ever holding all keys.
 
-    `keys(rng, start, stop)` draws a stretch; `expected(bound)` is the mean number of keys below `bound`. Only keys
-    below a bound that leaves a margin of eight deviations are kept; should that fail, the bound is doubled.
+    `keys(rng, start, stop)` draws a stretch, of each key by one draw of the generator if `one_draw`: then by several
+    threads. `expected(bound)` is the mean number of keys below `bound`. Between two bounds that leave a margin of eight
+    deviations to either side keys are compared; those below both are kept. Should that fail, the bounds are widened.
     """
     if count <= 0:
         return np.empty(0, dtype=np.int64)
     if count >= size:
         return np.arange(size, dtype=np.int64)
-    wanted = min(float(size), count + 8.0 * np.sqrt(count) + 16.0)
-    bound = 1.0
+    margin = 8.0 * np.sqrt(count) + 16.0
+    _, bound = _between(expected, min(float(size), count + margin))
+    low, _ = _between(expected, count - margin)
+    if count + margin >= size:
+        bound = np.inf
+    while True:
+
+        def drawn(start: int, rng: np.random.Generator, low: float = low, bound: float = bound) -> tuple[Any, ...]:
+            key = keys(rng, start, min(size, start + _CHUNK))
+            near = key <= bound
+            places = np.flatnonzero(near) + start
+            near &= key > low
+            return places, np.flatnonzero(near) + start, key[near]
+
+        starts = range(0, size, _CHUNK)
+        rng = np.random.default_rng(seed)
+        if one_draw:
+            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+                parts = list(pool.map(lambda start: drawn(start, _ahead(seed, start)), starts))
+        else:
+            parts = [drawn(start, rng) for start in starts]
+        position, compared, key = (np.concatenate(some) for some in zip(*parts, strict=True))
+        needed = count - (position.size - compared.size)
+        if 0 <= needed <= compared.size:
+            dropped = compared[~prune.top(-key[None], needed)[0]]
+            kept: Positions = np.delete(position, np.searchsorted(position, dropped))
+            return kept
+        low, bound = -np.inf, bound * 2.0
+
+
+def _between(expected: Callable[[float], float], wanted: float) -> tuple[float, float]:
+    """Two bounds next to each other, the second with as many keys below it as are wanted."""
+    low, bound = 0.0, 1.0
     while expected(bound) < wanted and bound < 1e12:
         bound *= 2.0
-    low = 0.0
     for _ in range(60):
         middle = 0.5 * (low + bound)
         low, bound = (middle, bound) if expected(middle) < wanted else (low, middle)
-    if wanted == size:
-        bound = np.inf
-    while True:
-        rng = np.random.default_rng(seed)
-        places, drawn = [], []
-        for start in range(0, size, _CHUNK):
-            key = keys(rng, start, min(size, start + _CHUNK))
-            near = np.flatnonzero(key <= bound)
-            places.append(near + start)
-            drawn.append(key[near])
-        position, key = np.concatenate(places), np.concatenate(drawn)
-        if position.size >= count:
-            kept: Positions = position[prune.top(-key[None], count)[0]]
-            return kept
-        bound *= 2.0
+    return low, bound
+
+
+def _ahead(seed: int, draws: int) -> np.random.Generator:
+    """The generator of a seed after so many draws."""
+    bits = np.random.PCG64(seed)
+    return np.random.Generator(bits.advance(draws))
