@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from nnzbench.claims.peers import MATCHES, Block, Match, blocks_of, read
-from nnzbench.claims.quantities import Outcome, Quantity, Records, exponent, made_of
+from nnzbench.claims.quantities import UNNAMED, Outcome, Quantity, Records, exponent, made_of
 from nnzbench.facts import table
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import Selector
@@ -21,15 +20,6 @@ from nnzbench.report.data import context
 
 NEAR = (0.85, 1.15)
 """A kernel that is so many times as fast as its authors' code speaks for the paper."""
-_FACT: dict[str, Any] = {
-    "experiment": "",
-    "group": "",
-    "subject": "",
-    "baseline": "",
-    "policy": "hot",
-    "printed": math.nan,
-}
-_FACT |= {"tuned": True, "one_run": False}
 
 
 @dataclass(frozen=True)
@@ -105,7 +95,7 @@ class Authors:
             pairs = [rows[["us", "over_us"]].dropna() for _, rows in some]
             count = sum(map(len, pairs))
             if count:
-                fact = table.facts_of_pairs(pd.concat(pairs).assign(**_FACT)).iloc[0]
+                fact = table.facts_of_pairs(pd.concat(pairs).assign(**UNNAMED)).iloc[0]
                 return Check(names, float(fact["ratio"]), count, where + self._on, timed=True)
         return Check(names, timed=bool(answering))
 
@@ -124,7 +114,7 @@ class Authors:
             sides = [self._side(block, wanted, baseline) for baseline in (False, True)]
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
             if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest"):
-                fact = table.facts_of_pairs(pairs.assign(**_FACT)).iloc[0]
+                fact = table.facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]
                 return made_of(fact, wanted.statistic, Outcome(math.nan, len(pairs), 0), len(pairs)), list(pairs.index)
         return Outcome(math.nan, 0, 0), []
 

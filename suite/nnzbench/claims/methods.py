@@ -291,6 +291,14 @@ WINOGRAD, OTHERS = (
 )
 
 
+def chip(name: str, table: str, group: Group, statistic: Statistic = "geometric mean") -> Rule:
+    """An accelerator's printed times beside dense products on this GPU."""
+    words = f"no kernel of this project: {name}'s printed times, on a chip of its own"
+    rule = Method(words, Selector(f"{name}, as printed", roles=frozenset({"library"})))(group, CUBLAS, DENSE, statistic)
+    quantity, today = (replace(one, printed=table) for one in (rule.quantity, rule.today) if one)
+    return replace(rule, quantity=quantity, today=today)
+
+
 def step(batch: int, part: str = "gates|projection") -> Group:
     """Products of a step of ESE's LSTM."""
     words = "both products" if "|" in part else f"the product of the {part}"

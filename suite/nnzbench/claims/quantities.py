@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
 from nnzbench.facts.results import GPU_DEVICES, each, geometric_mean, load
 from nnzbench.facts.selector import Selector
-from nnzbench.facts.table import Comparison, compare, spread
+from nnzbench.facts.table import Comparison, compare, facts_of_pairs, spread
 from nnzbench.kernels.registry import Role
 from nnzbench.problems import tables
 from nnzbench.records.beside import TUNING
@@ -64,6 +64,11 @@ WORDS: dict[Statistic, str] = {
 }
 Measured = Literal["times", "energy", "watts"]
 """Times, or what `nnzbench energy` measured: joules per launch, power."""
+UNNAMED: dict[str, Any] = {
+    **dict.fromkeys(("experiment", "group", "subject", "baseline"), ""),
+    **{"policy": "hot", "printed": math.nan, "tuned": True, "one_run": False},
+}
+"""Of a fact on pairs of times of which one is in no record."""
 QUARTILES = 1.349
 """Standard deviations of a normal distribution between its quartiles."""
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
@@ -87,6 +92,8 @@ class Quantity:
     """Whose crossover the subject's is compared with."""
     of: Measured = "times"
     """What is compared. What is not times has no policy."""
+    printed: str = ""
+    """`<table>:<platform>` of `datasets/published`: whose printed times, by layer or of all, are the subject's."""
 
     @property
     def dense(self) -> bool:
@@ -183,6 +190,8 @@ class Records:
             return self._nonzeros(wanted, policy, of)
         if wanted.baseline is None:
             return self._alone(wanted, policy, mine, of)
+        if wanted.printed:
+            return self._printed(wanted, wanted.baseline, policy, of)
         facts = self._compared(wanted, policy)
         if facts.empty:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
@@ -243,6 +252,23 @@ class Records:
         like = asked.subject if baseline and asked.same_variant else None
         found = data.fastest(asked.group, baseline or asked.subject, like, baseline=baseline is not None)
         return found.get(policy, pd.DataFrame(columns=["source"], dtype=str))
+
+    def _printed(self, asked: Quantity, baseline: Selector, policy: str, of: int) -> Outcome:
+        """Recorded times over printed ones."""
+        rows = self._rows(asked, policy, baseline)
+        name, _, platform = asked.printed.partition(":")
+        table = pd.read_csv(paths.datasets() / "published" / f"{name}.csv")
+        table = table[table["platform"] == platform]
+        over = rows["median_us"] if len(rows) else pd.Series(dtype=float)
+        if "layer" in table:
+            pairs = table.set_index("layer")["time_us"].to_frame("us").join(over.rename("over_us"), how="inner")
+        else:
+            pairs = pd.DataFrame({"us": table["time_us"].iloc[:1], "over_us": over.sum()})[: int(len(over) == of)]
+        if pairs.empty:
+            return Outcome(math.nan, 0, of, self._gap(replace(asked, subject=baseline, baseline=None), policy))
+        fact = facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]
+        found = Outcome(math.nan, min(len(over), of), of, cut=not rows["tuned"].all())
+        return made_of(fact, asked.statistic, found, len(pairs))
 
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
         sides = (asked.subject, asked.second or asked.subject)

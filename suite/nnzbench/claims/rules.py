@@ -11,7 +11,6 @@ from functools import partial
 from nnzbench.claims import methods as m
 from nnzbench.facts.selector import CUBLAS, CUDNN, CUSPARSE, DENSE, FP16, kernel
 
-_CHIP = "An accelerator of its own, which this suite can't run."
 _MODELS = "Whole models are not part of this suite."
 _PHONE = "GPUs of phones are not among the devices of this suite."
 _SPARTA = "SparTA is not part of this suite."
@@ -147,7 +146,9 @@ RULES: dict[str, m.Rule | str] = {
     "eie-gpu-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
     "eie-mobile-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
     "eie-mobile-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
-    **dict.fromkeys(("eie-accelerator", "eie-accelerator-mobile", "ese-accelerator"), _CHIP),
+    "eie-accelerator": m.chip("EIE", "eie_table4_us:EIE_actual", m.on("nine layers at batch 1", r"(.*)_b1_")),
+    "eie-accelerator-mobile": "Mobile GPUs are not among the devices of this suite.",
+    "ese-accelerator": m.chip("ESE", "ese_lstm_us:ESE", m.step(32), "total"),
     "ese-gpu": m.read_as(
         m.cusparse(m.step(32), CUBLAS, (CUSPARSE, DENSE), "total"), m.step(32, "gates"), m.step(32, "projection")
     ),
