@@ -24,7 +24,7 @@ from nnzbench.facts.table import facts_of_pairs
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
 from nnzbench.predict import holdouts, published
-from nnzbench.predict.model import Gpu, listed, transfer
+from nnzbench.predict.model import FEWEST, Gpu, listed, transfer
 from nnzbench.predict.records import cannot
 from nnzbench.problems import tables
 from nnzbench.report.data.published import read
@@ -83,14 +83,23 @@ def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
 
 
 def _predicted(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFrame]:
-    """Of each type that the GPU multiplies and that nobody timed on it; each with its error bar."""
+    """Of each type that the GPU multiplies, what nobody timed on it, each with its error bar.
+
+    Those timed calibrate the others where they are `FEWEST` or more.
+    """
     for math_class, rows in known.groupby("math", sort=False):
         one = str(math_class)
-        if (rows["gpu"] == gpu.slug).any() or not gpu.rate(one) or cannot(kernel, one, gpu.arch):
+        if not gpu.rate(one) or cannot(kernel, one, gpu.arch):
             continue
-        work = rows.drop_duplicates("problem")
-        predicted = work["problem"].map(transfer(rows, gpu))
-        yield work.assign(gpu=gpu.slug, how="predicted", us=predicted, within=holdouts.bars()[kernel, one])
+        work = rows.drop_duplicates("problem").set_index("problem")
+        work["predicted"] = transfer(rows, gpu).reindex(work.index)
+        timed = rows[rows["gpu"] == gpu.slug].drop_duplicates("problem").set_index("problem")["us"]
+        rest = work[~work.index.isin(timed.index)].dropna(subset="predicted")
+        us, within = rest["predicted"].to_numpy(), holdouts.bars()[kernel, one]
+        some = work.assign(us=timed).dropna(subset=["us", "predicted"])
+        if len(some) >= FEWEST and len(rest):
+            us, within = holdouts.put_right(some, rest), holdouts.left_out(some)
+        yield rest.reset_index().assign(gpu=gpu.slug, how="predicted", us=us, within=within)
 
 
 def _least(rows: pd.DataFrame) -> pd.Series[float]:
@@ -194,7 +203,8 @@ def _cell(some: pd.DataFrame, gain: str) -> str:
     known = {name: some.dropna(subset=[f"{name}_us"]) for name in ("dense", "sparse")}
     if all(one.empty for one in known.values()):
         return GAP
-    us = " → ".join(number(geometric_mean(one[f"{name}_us"])) for name, one in known.items() if len(one))
+    us = " → ".join(number(geometric_mean(one[f"{name}_us"])) if len(one) else "" for name, one in known.items())
+    us = us.removesuffix(" → ").strip()
     shares = " / ".join(
         f"{100 * geometric_mean(one[f'{name}_least'] / one[f'{name}_us']):.0f} %"
         for name, one in known.items()

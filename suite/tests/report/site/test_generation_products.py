@@ -8,7 +8,8 @@ import pytest
 from nnzbench import paths
 from nnzbench.facts.results import load
 from nnzbench.papers.nnzbench import gemm_2to4
-from nnzbench.predict import holdouts
+from nnzbench.predict import holdouts, published
+from nnzbench.predict.model import listed
 from nnzbench.records.selection import select
 from nnzbench.site.generations import products
 
@@ -57,10 +58,26 @@ def test_what_was_measured_stands_beside_what_was_published_and_is_told_no_more(
     fake_records.write(tmp_path / H100 / "gemm_2to4", select(rows))
     times = products.times([load(tmp_path / H100 / "gemm_2to4")])
     mine = times[(times["gpu"] == H100) & (times["math"] == "f16")]
-    assert list(zip(mine["how"], mine["dense_us"], mine["sparse_us"], strict=True)) == [("measured", 12.0, 8.0)]
+    measured = mine[mine["how"] == "measured"]
+    assert list(zip(measured["dense_us"], measured["sparse_us"], strict=True)) == [(12.0, 8.0)]
+    told = mine[mine["how"] == "predicted"]
+    assert len(told.drop_duplicates(["m", "k", "n"])) == len(told) == 65
     text = products.section(times, products.facts(times))
     assert "| H100 80GB HBM3 | **measured**, 1 of 66 | 12.00 → 8.00 **1.50×**" in text
     assert "predicted" in set(times.loc[(times["gpu"] == H100) & (times["math"] == "f8"), "how"])
+
+
+def test_products_timed_on_a_gpu_calibrate_those_that_were_not():
+    rows = published.products(sparse=False).query("math == 'f16'")
+    gpu = listed()["nvidia-b200"]
+    mine = rows[rows["gpu"] == gpu.slug].drop_duplicates("problem")
+    some = pd.concat([rows[rows["gpu"] != gpu.slug], mine.iloc[::3]], ignore_index=True)
+    told = pd.concat(products._predicted(some, gpu, "cublaslt")).set_index("problem")
+    assert not set(told.index) & set(mine.iloc[::3]["problem"])
+    off = np.abs(np.log(told["us"] / mine.set_index("problem")["us"])).mean()
+    alone = pd.concat(products._predicted(rows[rows["gpu"] != gpu.slug], gpu, "cublaslt")).set_index("problem")
+    assert off < 0.8 * np.abs(np.log(alone["us"] / mine.set_index("problem")["us"])).mean()
+    assert told["within"].iloc[0] < alone["within"].iloc[0]
 
 
 def test_figures_are_narrow_and_tell_ways_of_knowing_apart(found):
