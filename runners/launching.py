@@ -148,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("Error: launches are timed on a GPU, and none works here", file=sys.stderr)
         return 2
     folder = asked.out / device.gpu / FOLDER
+    paths.write_text(folder / "environment.json", json.dumps(snapshot(device), indent=2) + "\n")
     found: list[dict[str, object]] = []
     patterns = asked.problem or ["*"]
     for problem in dlmc_n512.EXPERIMENT.problems():
@@ -155,7 +156,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found += rows(device, problem)
             paths.write_csv(pd.DataFrame(found), folder / FILE)  # what is there stays where the rest is stopped
             print(f"{len(found)} rows: {problem.name}", flush=True)
-    paths.write_text(folder / "environment.json", json.dumps(snapshot(device), indent=2) + "\n")
     paths.write_text(folder / "README.md", page(device.facts.name, pd.DataFrame(found)))
     device.close()
     return 0

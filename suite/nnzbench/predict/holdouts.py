@@ -15,7 +15,7 @@ from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
 from nnzbench.predict import published
-from nnzbench.predict.model import LEAST, Floats, calibrate, listed, transfer
+from nnzbench.predict.model import FEWEST, LEAST, Floats, calibrate, listed, transfer
 from nnzbench.records.files import folders
 from nnzbench.report.data import context
 
@@ -80,7 +80,8 @@ def recorded_products(results: ResultSet, sparse: bool) -> pd.DataFrame:
     rows = rows[rows["math"] == rows["dtype"]].sort_values("median_us", kind="stable")
     rows = rows.drop_duplicates(["math", "m", "k", "n"])
     work = published.gemm_work(rows[["math", "m", "k", "n"]], sparse)
-    work = work.assign(gpu=results.gpu, us=rows["median_us"], launch_us=published.GEMM_START_US)
+    launch_us = published.GEMM_START_US - published.GRAPH_SAVES_US
+    work = work.assign(gpu=results.gpu, us=rows["median_us"], launch_us=launch_us)
     return work[published.COLUMNS].assign(tuned=rows["cut_short"] == "")
 
 
@@ -108,7 +109,8 @@ def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
         if matrices is not None:
             rows += _lines(MATRICES, held_out(published.by_matrix(matrices, library)))
     if (pairs := recorded(reports)) is not None:
-        rows += _lines(PAIRS, held_out(pairs))
+        many = pairs.groupby(["kernel", "math"])["problem"].transform("nunique") >= FEWEST
+        rows += _lines(PAIRS, held_out(pairs[many])) if many.any() else ()
     for library in published.LIBRARIES:
         if (found := programs(reports, library)) is not None:
             rows += _lines(PROGRAMS, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from nnzbench import paths
 from nnzbench.facts.results import each, load
 from nnzbench.facts.selector import MATHS
 from nnzbench.kernels.registry import about, known
-from nnzbench.predict import holdouts, published
+from nnzbench.predict import holdouts, launching, published
 from nnzbench.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRATION, DRAWS, INSIDE
 from nnzbench.predict.model import listed
 from nnzbench.records.files import folders
@@ -81,6 +82,13 @@ def _answer(found: pd.DataFrame) -> str:
             f"{words} {met} of {len(rows)} hold-outs meet their aim; **{_percent(inside)}** of the times lie inside "
             f"their error bar (aim {INSIDE:.0%})."
         )
+    pairs = found[(found["data"] == holdouts.PAIRS) & (found["calibration"] == 0)]
+    for target, rows in pairs.groupby("target", sort=False):
+        off, inside = (np.average(rows[name], weights=rows["count"]) for name in ("mean", "inside"))
+        lines.append(
+            f"Times recorded on {target}, told from those recorded on the other of the two GPUs, are off by "
+            f"**{100 * off:.1f} %** in the mean ({rows['count'].sum()} times; {_percent(inside)} inside)."
+        )
     return " ".join(lines)
 
 
@@ -141,7 +149,24 @@ def _programs(reports: Path) -> dict[str, object] | None:
         "sums32": _of_peak("f16"),
         "sums16": _of_peak("f16_sums"),
         "cublas": number(math.exp(holdouts.programs(reports, "cublas")["raw"].mean())),  # type: ignore[index]
+        "launched": list(_launched(reports)),
+        "methods": [
+            (str(method).replace("_", " "), number(math.exp(-raw.mean())))
+            for method, raw in found["raw"].groupby(found["problem"].str.partition(" ")[0])
+        ],
     }
+
+
+def _launched(reports: Path) -> Iterator[dict[str, str]]:
+    """GPU by GPU: what a pair of events around each launch adds, and what the published programs do otherwise."""
+    for slug, table in launching.tables(reports):
+        pair, longer = launching.over(table, ("sputnik", "pair"), ("sputnik", "hot"))
+        told = {"gpu": listed()[slug].name if slug in listed() else slug, "slug": slug}
+        told |= {"matrices": str(table["problem"].nunique()), "pair": number(pair), "longer": number(longer)}
+        both = launching.over(table, ("sputnik_unsorted", "hot"), ("sputnik", "hot"))[0]
+        for new, old in launching.CHANGES:
+            told[new] = number(launching.over(table, (new, "hot"), (old, "hot"))[0])
+        yield told | {"both": number(both)}
 
 
 def _of_peak(math_class: str) -> str:

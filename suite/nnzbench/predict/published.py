@@ -35,6 +35,8 @@ SIX = {
 LIBRARIES = ("sputnik", "cusparse", "cublas")
 GEMM_START_US = 5.0
 """Of a product among a hundred in one pair of events: start and end, which no neighbour hides."""
+GRAPH_SAVES_US = 0.9
+"""Of that, where launches follow each other in a graph: what the policy `loop` takes longer than hot (one H100)."""
 LAUNCH_SHARE = 0.6
 """Of the fastest published time of Sputnik, over matrices of nearly no nonzeros, what is launch."""
 ITEM, RESULT = {"f16": 2, "bf16": 2, "i8": 1, "f8": 1}, {"f16": 2, "bf16": 2, "i8": 4, "f8": 2}

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.papers.nnzbench import dlmc_n512
-from nnzbench.predict import holdouts, page, published
+from nnzbench.predict import holdouts, launching, page, published
 from nnzbench.predict.model import MEMORY, bound, calibrate, gpu, listed, transfer
 from nnzbench.predict.records import SAME_CHIP, UNJUDGED, cannot, predict
 from nnzbench.records.record import RecordError
@@ -20,6 +20,7 @@ from nnzbench.records.selection import select
 
 H200, T4, A100 = "nvidia-h200", "tesla-t4", "nvidia-a100-sxm4-40gb"
 V100 = "tesla-v100-sxm2-16gb"
+WAYS_LONGER = (("hot", 0.0), ("loop", 1.0), ("pair", 6.0))
 T4_LIKE = "nvidia-geforce-rtx-2080-ti"
 
 
@@ -278,3 +279,21 @@ def test_a_file_that_is_not_the_published_table_is_refused(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(RecordError, match="not the table of four GPUs"):
         published.by_matrix(tmp_path / "x.csv", "sputnik")
+
+
+def test_ways_of_launching_are_read_for_the_page_and_another_table_is_refused(tmp_path):
+    us = {"sputnik": 10.0, "sputnik_unscaled": 11.0, "sputnik_unsorted": 22.0, "cublas": 5.0, "cublas_f16_sums": 4.0}
+    rows = [(f"p{at}", name, way, us[name] + more) for at in (1, 2) for name in us for way, more in WAYS_LONGER]
+    path = tmp_path / "nvidia-h200" / launching.FOLDER / launching.FILE
+    path.parent.mkdir(parents=True)
+    pd.DataFrame(rows, columns=["problem", "program", "way", "us"]).to_csv(path)
+    (told,) = page._launched(tmp_path)
+    assert (told["gpu"], told["longer"], told["both"], told["sputnik_unsorted"]) == (
+        "NVIDIA H200",
+        "6.00",
+        "2.20",
+        "2.00",
+    )
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(RecordError, match="not the times of ways of launching"):
+        list(page._launched(tmp_path))
