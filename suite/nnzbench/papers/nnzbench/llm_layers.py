@@ -18,6 +18,7 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, over_pruned, written_here
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.tensor.spmm import words_per_weight
+from nnzbench.measure.roofline import peaks_of
 from nnzbench.plans.architectures import sm_count
 from nnzbench.problems.experiment import OF_MODELS, Experiment, dtypes_of
 from nnzbench.problems.operands import I8_STEPS, Maker
@@ -185,6 +186,23 @@ UPSTREAM = {"llm_flash_llm": "Flash-LLM, the authors' code", "llm_spinfer": "SpI
 """Sessions of `datasets/peers/times.csv` with the same layers on uniform patterns."""
 
 
+INT4_BYTES = 0.5 + 2 / 128
+"""Of a weight in a weight-only INT4 product, with a 16-bit scale for each 128 of a row."""
+
+
+def _int4_floor(view: View) -> pd.DataFrame | None:
+    """Streamed times at 90 % zeros beside what an INT4 product's bytes would take at the bandwidth of a copy."""
+    bandwidth = peaks_of(view.results.environment).copy_gbs
+    cells = view.cells((written_here("f16"), FP16), UNIFORM)
+    cells = cells[(cells["policy"] == "stream") & (cells["level"] == 90) & cells["n"].isin((1, 16))]
+    if cells.empty or not bandwidth:
+        return None
+    found = cells.pivot(index=["layer", "m", "k", "n"], columns="subject", values="median_us").reset_index()
+    moved = INT4_BYTES * found["m"] * found["k"] + 2 * found["n"] * (found["m"] + found["k"])
+    found = found.assign(**{"INT4 by its bytes alone": 1e-3 * moved / bandwidth, "columns": found["n"].astype(str)})
+    return found.drop(columns=["m", "k", "n"])[["layer", "columns", *found.columns[4:-1]]]
+
+
 def _flash_llm(view: View) -> pd.DataFrame:
     """Means over layers that Flash-LLM's authors print, at 8 to 64 columns on an A100."""
     found = published.read("tensor_core_kernels", ("kernel", "n", "zeros", "speedup"))
@@ -255,6 +273,8 @@ def llm_layers() -> Page:
             Pivot("2:4 patterns (half of the weights): over dense fp16", (*rivals[1:], best), "ratio",
                   FP16, ("layer", "subject"), "n", TWO_OF_FOUR),
             Made("What rounding the same operands costs in each arithmetic", _errors, "rounding is no row of a kernel"),
+            Made("INT4 weights by their bytes alone, beside what is measured: µs, streamed, 90 % zeros", _int4_floor,
+                 "a floor is no row of a kernel"),
             *(
                 RatioTable(f"In {MATHS[math]}", Comparison((written_here(math),), (best_dense(math),),
                                                            by=("layer", "n", "level")))

@@ -13,7 +13,7 @@ from sputnik_records import Timed, drawn, records, view_of
 
 from nnzbench.facts.results import load
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.catalogue import experiment
+from nnzbench.papers.catalogue import experiment, page_of
 from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, spmm_scaling, training_step
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
@@ -185,3 +185,14 @@ def test_rounding_operands_costs_more_the_fewer_bits_are_left() -> None:
     found = llm_layers.rounding_errors()
     assert 0 < found["f16"] < found["bf16"] < found["i8"] < found["f8"] < 0.1
     assert found["bf16"] == pytest.approx(8 * found["f16"], rel=0.05), "three bits fewer"
+
+
+def test_int4_weights_take_their_bytes_over_the_copys_bandwidth(tmp_path: Path) -> None:
+    times: tuple[Timed, ...] = (("tensor_spmm", "n16", lambda p: 10.0 if p.dtype == "f16" else None),)
+    rows = [dataclasses.replace(one, policy="stream") for one in records("llm_layers", times, keep=lambda p: p.n < 32)]
+    results = load(fake_records.write(tmp_path, rows, {"peaks": {"copy_gbs": 4000.0}}))
+    found = llm_layers._int4_floor(View(results, page_of("llm_layers").attributes))
+    layer = found[(found["layer"] == "llama_70b_qo") & (found["columns"] == "16")]
+    bytes_moved = (0.5 + 2 / 128) * 8192 * 8192 + 2 * 16 * (8192 + 8192)
+    assert layer["INT4 by its bytes alone"].item() == pytest.approx(bytes_moved / 4000e9 * 1e6)
+    assert layer["best sparse kernel fp16"].item() == 10.0
