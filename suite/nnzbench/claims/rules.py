@@ -156,7 +156,7 @@ RULES: dict[str, m.Rule | str] = {
     "ese-power": m.step_measured("watts", "geometric mean"),
     "ese-batch-1": m.cusparse(m.step(1), CUBLAS, (CUSPARSE, DENSE), "share faster"),
     "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
-    "nm-tf32": m.two_four(m.on("GEMMs of n of about 10K, 1:2", r"(a100_.*)"), "tf32", "largest"),
+    "nm-tf32": m.two_four(m.on("GEMMs of n of about 10K, 1:2", r"(table1_.*)"), "tf32", "largest"),
     "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
     **dict.fromkeys(("patdnn-tflite", "patdnn-tvm", "patdnn-mnn"), _PHONE),
     **{f"patdnn-{name}": m.pattern_step(name) for name in ("reorder", "loads", "tuning")},
