@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from nnzbench.advise.answer import FAR, FAR_OCTAVES
-from nnzbench.kernels import cost_rule
-from nnzbench.kernels.cost_rule import Trial
+from nnzbench.kernels.cost_rule import fit_constants
 
 Floats = NDArray[np.float64]
 
@@ -176,12 +175,7 @@ class _Fit:
 
     def __init__(self, table: Table, alike: Floats, us: Floats, least_us: float) -> None:
         self._least_us = min(least_us, float(us.min()))
-        names = list(table)
-        trials = [
-            Trial(str(at), "", "", {name: float(table[name][at]) for name in names}, float(us[at]))
-            for at in range(us.size)
-        ]
-        self._constants = cost_rule.fit(trials, offset_us=self._least_us).constants
+        self._constants = fit_constants(table, us, self._least_us)
         beyond = np.log(us / self._sum(table))
         noisy = alike + NOISE**2 * np.eye(us.size)
         weights = cho_solve(cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)

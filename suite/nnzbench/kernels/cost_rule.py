@@ -71,26 +71,37 @@ class Score:
     contests: int
 
 
-def fit(trials: Sequence[Trial], offset_us: float = 0.0) -> Costs:
-    """Least squares of relative errors with constants of at least 0; factors are what then remains, shrunk to 1.
+def fit_constants(
+    table: Mapping[str, NDArray[np.float64]], us: NDArray[np.float64], offset_us: float = 0.0
+) -> dict[str, float]:
+    """Least squares of relative errors with constants of at least 0, microseconds per unit of each cost.
 
-    `offset_us` is a cost of every trial that no constant holds. Raises `ValueError` without trials.
+    `table` has each cost of every trial and `us` their times; `offset_us` is a cost of all that no constant holds.
+    """
+    from scipy.optimize import nnls  # slow to load, and needed where constants are fitted alone
+
+    names = sorted(table)
+    costs = np.stack([table[name] for name in names], axis=1)
+    scale = np.abs(costs).max(axis=0)
+    scale[scale == 0] = 1.0
+    solved, _ = nnls(costs / scale / us[:, None], (us - offset_us) / us)
+    return dict(zip(names, (solved / scale).tolist(), strict=True))
+
+
+def fit(trials: Sequence[Trial]) -> Costs:
+    """The constants of the trials' features; factors are what then remains, shrunk to 1.
+
+    Raises `ValueError` without trials.
     """
     if not trials:
         raise ValueError("there are no trials to fit to")
-    names = sorted({name for trial in trials for name in trial.features})
-    us = np.array([trial.us for trial in trials])
-    from scipy.optimize import nnls  # slow to load, and needed where constants are fitted alone
-
-    table = np.array([[trial.features.get(name, 0.0) for name in names] for trial in trials])
-    scale = np.abs(table).max(axis=0)
-    scale[scale == 0] = 1.0
-    solved, _ = nnls(table / scale / us[:, None], (us - offset_us) / us)
-    constants = dict(zip(names, (solved / scale).tolist(), strict=True))
+    names = {name for trial in trials for name in trial.features}
+    table = {name: np.array([trial.features.get(name, 0.0) for trial in trials]) for name in names}
+    constants = fit_constants(table, np.array([trial.us for trial in trials]))
     plain = Costs(constants)
     left: dict[str, list[float]] = {}
     for trial in trials:
-        predicted = offset_us + plain.predict(trial.features, trial.candidate)
+        predicted = plain.predict(trial.features, trial.candidate)
         if predicted > 0:
             left.setdefault(trial.candidate, []).append(float(np.log(trial.us / predicted)))
     factors = {name: float(np.exp(sum(logs) / (len(logs) + _TRUST))) for name, logs in sorted(left.items())}

@@ -64,7 +64,7 @@ def test_it_lists_problems_from_its_own_data(packages: Path, tmp_path: Path) -> 
 
 
 def test_it_estimates_from_the_records_that_it_carries(packages: Path, tmp_path: Path) -> None:
-    (answer,) = json.loads(run(packages, tmp_path, "best", "2048x2048@0.9", "--gpu", "h200", "--n", "32", "--json"))[
+    (answer,) = json.loads(run(packages, tmp_path, "best", "512x512@0.9", "--gpu", "h200", "--n", "32", "--json"))[
         "answers"
     ]
     assert answer["where"] == "nvidia-h200"
