@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
-from scipy import sparse
 
 from nnzbench.host import free_memory
 
@@ -74,13 +74,13 @@ class CSR:
         if self.nnz == self.m * self.k:
             return values.reshape(self.m, self.k).copy()
         bits = values.view(f"u{values.itemsize}")  # SciPy knows no half precision, and loses -0.0 where it adds it to 0
-        packed = sparse.csr_array((bits, self.indices, self.offsets), shape=(self.m, self.k))
+        packed = scipy.sparse.csr_array((bits, self.indices, self.offsets), shape=(self.m, self.k))
         dense: NDArray[Any] = packed.toarray().view(values.dtype)
         return dense
 
-    def to_scipy(self, dtype: Any = np.float64) -> sparse.csr_array[Any, tuple[int, int]]:
+    def to_scipy(self, dtype: Any = np.float64) -> scipy.sparse.csr_array[Any, tuple[int, int]]:
         """The matrix as a SciPy CSR array of `dtype`."""
-        return sparse.csr_array((self.values.astype(dtype), self.indices, self.offsets), shape=(self.m, self.k))
+        return scipy.sparse.csr_array((self.values.astype(dtype), self.indices, self.offsets), shape=(self.m, self.k))
 
     @staticmethod
     def from_dense(dense: NDArray[Any]) -> CSR:

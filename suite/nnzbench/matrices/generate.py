@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
-from scipy import special
 
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError
@@ -66,7 +66,7 @@ def uneven_rows(m: int, k: int, sparsity: float, cov: float, seed: int) -> CSR:
     if not 0 < cov < np.sqrt(sparsity / mean):
         raise MatrixError(f"row lengths at sparsity {sparsity} cannot have a coefficient of variation of {cov}.")
     concentration = sparsity / (mean * cov**2) - 1.0
-    exact = k * special.betaincinv(mean * concentration, sparsity * concentration, (np.arange(m) + 0.5) / m)
+    exact = k * scipy.special.betaincinv(mean * concentration, sparsity * concentration, (np.arange(m) + 0.5) / m)
     lengths = np.floor(exact).astype(np.int64)
     missing = prune.keep_count(m * k, sparsity) - int(lengths.sum())
     # Rounding loses about half an entry per row, the quantile rule more where nearly all rows are full or empty.
@@ -95,7 +95,7 @@ def thresholded(sparsity: float, rows: Scales, columns: Scales, seed: int) -> CS
             return np.asarray(np.divide(1.0, scales, out=scales))
 
     def expected(bound: float) -> float:
-        return float(size * np.mean(special.erfc(1.0 / (np.sqrt(2.0) * bound * pairs))))
+        return float(size * np.mean(scipy.special.erfc(1.0 / (np.sqrt(2.0) * bound * pairs))))
 
     return from_positions(m, k, _smallest(seed, size, prune.keep_count(size, sparsity), keys, expected))
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
-from scipy import special
 
 from nnzbench.matrices.formats import CSR, MatrixError
 
@@ -226,7 +226,7 @@ def elements(m: int, k: int, sparsity: float, count: int, seed: int) -> CSR:
 
 def _scales(m: int, sigma: float, seed: int) -> NDArray[np.float32]:
     """(m, 1): scales of rows, their logarithms the midpoint quantiles of a normal distribution in random order."""
-    drawn = special.ndtri((np.random.default_rng([seed, m]).permutation(m) + 0.5) / m)
+    drawn = scipy.special.ndtri((np.random.default_rng([seed, m]).permutation(m) + 0.5) / m)
     return np.exp(sigma * drawn, dtype=np.float64).astype(np.float32)[:, None]
 
 

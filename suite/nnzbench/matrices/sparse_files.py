@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
-from scipy import sparse
 
 from nnzbench.matrices.checkpoints import FLOATS, MAX_BYTES, load_array, reading
 from nnzbench.matrices.formats import CSR, MatrixError, require_memory
@@ -168,19 +168,19 @@ def _body(header: _Header, text: bytes) -> Any:
         mirrored = values[below] * (-1 if header.symmetry == "skew-symmetric" else 1)
         row, column = np.append(row, column[below]), np.append(column, row[below])
         values = np.append(values, mirrored)
-    return sparse.coo_array((values, (row, column)), shape=(header.rows, header.columns))
+    return scipy.sparse.coo_array((values, (row, column)), shape=(header.rows, header.columns))
 
 
 def _dense(header: _Header, values: NDArray[np.float64]) -> Any:
     """A dense matrix by columns, of a symmetric one the lower half."""
     if header.symmetry == "general":
-        return sparse.coo_array(values.reshape((header.rows, header.columns), order="F"))
+        return scipy.sparse.coo_array(values.reshape((header.rows, header.columns), order="F"))
     whole = np.zeros((header.rows, header.rows))
     skew = header.symmetry == "skew-symmetric"
     column, row = np.triu_indices(header.rows, k=int(skew))
     whole[row, column] = values
     whole[column, row] = -values if skew else values
-    return sparse.coo_array(whole)
+    return scipy.sparse.coo_array(whole)
 
 
 def _require_market(path: Path, size: int) -> _Header:
@@ -247,7 +247,9 @@ def read_scipy(path: Path) -> tuple[CSR, str]:
     for what, found, most in (("row", outer, rows), ("column", inner, columns)):
         if found.size and not (found.min() >= 0 and found.max() < most):
             raise MatrixError(f"{path}: a {what} index is outside 0..{most - 1}.")
-    csr = _checked(str(path), sparse.coo_array((data, (outer, inner)), shape=(rows, columns)), data.dtype == np.bool_)
+    csr = _checked(
+        str(path), scipy.sparse.coo_array((data, (outer, inner)), shape=(rows, columns)), data.dtype == np.bool_
+    )
     return csr, "pattern" if data.dtype == np.bool_ else data.dtype.name
 
 
@@ -256,7 +258,7 @@ def from_scipy(where: str, matrix: Any) -> CSR:
     _require_sides(where, *map(int, matrix.shape))
     if np.dtype(matrix.dtype).kind not in "fbiu":
         raise MatrixError(f"{where}: values are {matrix.dtype}, which is not read here.")
-    return _checked(where, sparse.coo_array(matrix), False)
+    return _checked(where, scipy.sparse.coo_array(matrix), False)
 
 
 def _require_sides(where: str, rows: int, columns: int) -> None:
@@ -266,7 +268,7 @@ def _require_sides(where: str, rows: int, columns: int) -> None:
         raise MatrixError(f"{where}: {max(rows, columns)} rows or columns are more than the {MOST_ROWS} allowed.")
 
 
-def _checked(where: str, found: sparse.coo_array[Any, Any], pattern: bool) -> CSR:
+def _checked(where: str, found: scipy.sparse.coo_array[Any, Any], pattern: bool) -> CSR:
     """Sorted by row and column, without stored zeros. Refuses entries given twice, NaN and Inf."""
     rows, columns = found.shape
     order = np.lexsort((found.col, found.row))

@@ -11,8 +11,8 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
-from scipy import special  # scipy.stats takes longer to load than all else
 
 from nnzbench.matrices import generate, index, prune
 from nnzbench.matrices.formats import CSR, MatrixError
@@ -154,7 +154,7 @@ def _draw(rng: np.random.Generator, m: int, target: Target) -> tuple[Array, Arra
 
 def _stratified(rng: np.random.Generator, count: int) -> Array:
     """The `count` midpoint quantiles of the normal distribution in random order: no luck in the spread."""
-    return np.asarray(rng.permutation(special.ndtri((np.arange(count) + 0.5) / count)), dtype=np.float64)
+    return np.asarray(rng.permutation(scipy.special.ndtri((np.arange(count) + 0.5) / count)), dtype=np.float64)
 
 
 def _heads(rng: np.random.Generator, count: int) -> Array:
@@ -179,7 +179,7 @@ def _calibrated(target: Target, m: int, nnz: int, rows: Array, columns: Array, w
     sigma = [min(_SIGMA_LIMIT, np.sqrt(max(0.0, w)) / slope) for w in wanted]
     order = np.argsort(rows)
     heavy = order[m - target.heavy_rows :]
-    boost = np.log(threshold / -special.ndtri(min(0.99, target.heavy_ratio * density) / 2)) if heavy.size else 0.0
+    boost = np.log(threshold / -scipy.special.ndtri(min(0.99, target.heavy_ratio * density) / 2)) if heavy.size else 0.0
     best, error = None, np.inf
     for _ in range(_ROUNDS):
         scale = np.exp(sigma[0] * rows)
@@ -202,7 +202,7 @@ def _calibrated(target: Target, m: int, nnz: int, rows: Array, columns: Array, w
 
 def _slope(density: float) -> tuple[float, float]:
     """Threshold t of |g| that keeps `density`, and d log(row length) / d a there."""
-    threshold = -float(special.ndtri(density / 2))
+    threshold = -float(scipy.special.ndtri(density / 2))
     at = float(np.exp(-(threshold * threshold) / 2) / np.sqrt(2 * np.pi))  # of the normal density
     return threshold, threshold * at / (density / 2)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
@@ -314,7 +314,7 @@ class Sampled(NamedTuple):
 
 def order_variance(k: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """H of equation 3 for standard normal weights: the asymptotic variance of the k-th smallest of `count`."""
-    density = np.exp(-(ndtri(k / count) ** 2) / 2) / math.sqrt(2 * math.pi)
+    density = np.exp(-(scipy.special.ndtri(k / count) ** 2) / 2) / math.sqrt(2 * math.pi)
     return k * (count - k) / (count**3 * density**2)
 
 
