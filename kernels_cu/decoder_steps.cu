@@ -75,20 +75,19 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
     const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
     float* const row = x + static_cast<long long>(token) * hidden;
     const float* const base = first != 0 ? input + static_cast<long long>(token) * hidden : row;
-    float value[kNormed], by[kNormed];
+    float value[kNormed], by[kNormed], added[kNormed], squares = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kNormed; ++j) {
+    for (int j = 0; j < kNormed; ++j) {  // all loads are on their way before one is waited for
         const int i = thread + j * kNormThreads;
         value[j] = i < hidden ? base[i] : 0.0f;
         by[j] = i < hidden ? gain[i] : 0.0f;
-        if (first == 0 && i < hidden) {
-            const long long at = static_cast<long long>(i) * y_row + static_cast<long long>(token) * y_column;
-            value[j] += scale * nnz::widen_half(y[at]);
-        }
+        added[j] = first == 0 && i < hidden ? nnz::widen_half(y[i * y_row + token * y_column]) : 0.0f;
     }
-    float squares = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kNormed; ++j) squares += value[j] * value[j];
+    for (int j = 0; j < kNormed; ++j) {
+        value[j] += scale * added[j];
+        squares += value[j] * value[j];
+    }
     squares = warp_sum(squares);
     if (thread % 32 == 0) sums[thread / 32] = squares;
     __syncthreads();
@@ -97,10 +96,9 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {
         const int i = thread + j * kNormThreads;
-        if (i >= hidden) continue;
-        const long long at = static_cast<long long>(i) * out_row + static_cast<long long>(token) * out_column;
+        if (i >= hidden) break;
         row[i] = value[j];
-        store(out, at, value[j] * shrink * by[j], bytes);
+        store(out, i * out_row + token * out_column, value[j] * shrink * by[j], bytes);
     }
 }
 
@@ -387,9 +385,8 @@ extern "C" __global__ void __launch_bounds__(128)
     const int at = static_cast<int>(blockIdx.x) * 128 + static_cast<int>(threadIdx.x);
     if (at >= inside * n) return;
     const int i = column == 1 ? at / n : at % inside, token = column == 1 ? at % n : at / inside;
-    const long long from = static_cast<long long>(i) * row + static_cast<long long>(token) * column;
+    const int from = i * row + token * column;
     const float gate = scale * nnz::widen_half(two[from]);
-    const float up = scale * nnz::widen_half(two[from + static_cast<long long>(inside) * row]);
-    const long long to = static_cast<long long>(i) * out_row + static_cast<long long>(token) * out_column;
-    store(out, to, gate / (1.0f + expf(-gate)) * up, bytes);
+    const float up = scale * nnz::widen_half(two[from + inside * row]);
+    store(out, i * out_row + token * out_column, gate / (1.0f + expf(-gate)) * up, bytes);
 }
