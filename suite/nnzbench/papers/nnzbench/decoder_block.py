@@ -31,14 +31,15 @@ _PART = r"(?P<math>f16|f8)_(?P<family>\w+?)_(?P<product>qkv|o|up|down|head)_(?P<
 HEADS = ("model", "cached", "zeros", "tokens at once", "")
 LAUNCHES = 8
 """Of a block: four products, two norms, attention, SwiGLU."""
+KINDS = {"nm": ", 2:4", "layers": " by layer"}
+"""Of zeros that are not anywhere, in words."""
 APART = 0.05
 """Share of the whole from which on the page tells that it is not the sum of its parts."""
 
 
 def against_dense(level: float, n: int, source: str = "uniform", like: str = "*_kv2048") -> Group:
     """Networks with so many zeros beside those without, at n tokens."""
-    kind = {"nm": ", 2:4", "layers": " by layer"}.get(source, "")
-    words = f"whole blocks at {level:g} % zeros{kind}, {like.rpartition('_kv')[2]} cached"
+    words = f"whole blocks at {level:g} % zeros{KINDS.get(source, '')}, {like.rpartition('_kv')[2]} cached"
     return Group(words=words, columns=n, like=like, cases=rf"{_CASE}_{level:g}_{source}", baseline_cases=rf"{_CASE}_0_")
 
 
@@ -91,6 +92,12 @@ class _Row(NamedTuple):
     row: pd.Series
     parts: Parts | None
 
+    @property
+    def named(self) -> tuple[object, ...]:
+        """What `HEADS` are of it."""
+        zeros = f"{self.row.level:g} %{KINDS.get(self.row.kind, '')}"
+        return self.model, self.cached, zeros, self.row.n, self.row.subject
+
 
 def _networks(view: View) -> Iterator[_Row]:
     """Every network that was timed, in the table's order."""
@@ -121,7 +128,7 @@ def _tokens(view: View) -> pd.DataFrame | None:
         token = 4 * net.layers * net.key_heads * FEATURES
         left = f"{(memory - held) / token / 1e6:.2f} M" if memory and memory > held else "none" if memory else ""
         lines.append(
-            [one.model, one.cached, f"{row.level:g} %", row.n, row.subject, f"{1e6 * row.n / us:,.0f}",
+            [*one.named, f"{1e6 * row.n / us:,.0f}",
              f"{held / 1e9:.2f}", f"{held / dense:.2f}", left, one.parts.kernels]
         )  # fmt: skip
     names = [*HEADS, "tokens/s", "GB of weights", "of dense", "tokens that fit", "products"]
@@ -140,9 +147,8 @@ def _sums(view: View) -> pd.DataFrame | None:
         mark = "*" if abs(apart) > APART * whole else ""
         kinds = (f"{parts.steps_us[kind]:.0f}" for kind in STEPS)
         lines.append(
-            [one.model, one.cached, f"{one.row.level:g} %", one.row.n, one.row.subject, f"{whole:.0f}",
-             f"{products:.0f}", f"{parts.head_us:.0f}", *kinds, f"{parts.steps_us['steps']:.0f}",
-             f"{apart:+.0f}{mark}", f"{apart / (LAUNCHES * blocks):+.2f}"]
+            [*one.named, f"{whole:.0f}", f"{products:.0f}", f"{parts.head_us:.0f}", *kinds,
+             f"{parts.steps_us['steps']:.0f}", f"{apart:+.0f}{mark}", f"{apart / (LAUNCHES * blocks):+.2f}"]
         )  # fmt: skip
     names = [*HEADS, "whole", "products", "vocabulary", *STEPS.values(), "these steps together", "apart", "a launch"]
     return pd.DataFrame(lines, columns=names) if lines else None
@@ -161,8 +167,8 @@ def decoder_block() -> Page:
         "(by layer), the same in every block. Steps between products are "
         "the same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
-        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of the first two candidates of `tensor_spmm` and "
-        "`delta_spmv` and of the dense ones.",
+        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first two "
+        "candidates of `tensor_spmm`, and of the dense ones.",
         answers=(
             Answer(firsts[2], SPARSE, DENSE),
             Answer(firsts[1], SPARSE, DENSE),
