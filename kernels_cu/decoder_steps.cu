@@ -332,6 +332,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int s = 0; s < kAhead; ++s) {
             const float* const one = from + ((begin + s) * kGroup + own) * kPart + feature;
+            held[s] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (mine && begin + s < splits) held[s] = __ldcg(reinterpret_cast<const float4*>(one));
         }
     };
@@ -351,7 +352,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int i = 0; i < kSplits / 32; ++i) {
             const float by = expf(told[i].x - all);
-            if (lane + 32 * i < splits) shares[(lane + 32 * i) * kGroup + warp] = by;
+            shares[(lane + 32 * i) * kGroup + warp] = by;  // 0 of parts that there are not
             weight += by * told[i].y;
         }
         weight = warp_sum(weight);
@@ -364,7 +365,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         if (begin > 0) request(begin);
 #pragma unroll
         for (int s = 0; s < kAhead; ++s) {
-            if (begin + s >= splits) break;
             const float by = shares[(begin + s) * kGroup + own];
             mixed[0] += by * held[s].x;
             mixed[1] += by * held[s].y;
