@@ -21,7 +21,7 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, Product
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
-from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.architectures import architecture, sm_count
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
@@ -256,6 +256,8 @@ class Decoding:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """Those of the network. Raises `Unsupported` for weights or a device that it is not for."""
+        if not architecture(device.arch).has("mma_f16_k16"):
+            raise Unsupported(f"tensor cores of {device.arch} do not multiply as attention does")
         return self.found(Network(problem, operands, device))
 
 

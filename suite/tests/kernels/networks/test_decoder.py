@@ -118,6 +118,12 @@ def test_weights_of_another_kind_are_refused(kernel, sparsity):
         next(candidates(kernels()[kernel], one, make_operands(one), CpuDevice()))
 
 
+def test_tensor_cores_that_cannot_do_it_are_told():
+    one = problem(1, 0)
+    with pytest.raises(Unsupported, match="sm_75"):
+        next(candidates(kernels()["sparse_block"], one, make_operands(one), CpuDevice(arch="sm_75")))
+
+
 @pytest.mark.parametrize("heads", [1, 8, 128, 2048])
 @pytest.mark.parametrize("cached", [1, 255, 600, 2048, 8193, 100_000])
 def test_splits_cover_all_tokens_and_none_is_empty(cached, heads):
