@@ -18,6 +18,7 @@ import pandas as pd
 from nnzbench.claims import joint
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
+from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.progress import RunProgress
@@ -90,7 +91,8 @@ def build(
     jobs = [Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders]
     jobs += [Job(name, _build_unrecorded, (name, reports / name)) for name in alone]
     jobs += [Job(generations_page.FOLDER, generations_page.write, (reports,))] * whole
-    jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs]
+    timed = [name for name in slugs if name != CpuDevice.gpu]
+    jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in timed]
     progress = progress or RunProgress()
     progress.start("pages", len(jobs) + bool(everything))
     done = list(each_done(jobs, workers, progress))
