@@ -33,6 +33,26 @@ OPT_LAYERS = Experiment(
     dtypes_of("flash_llm", "spinfer", "sputnik", "tensor_spmm", "cublas", "cublaslt"),
 )  # fmt: skip
 
+
+def opt_layers() -> Page:
+    """Flash-LLM's own benchmark: twelve layers of OPT models, few columns, against the dense product and Sputnik."""
+    flash, sputnik = kernel("flash_llm", "f16"), kernel("sputnik", "f16")
+    sparse = flash, kernel("spinfer", "f16"), kernel("tensor_spmm", "f16")
+    levels = tuple(Group(level=level) for level in (70, 80, 90))
+    return Page(
+        question="Is Flash-LLM's kernel faster than the dense product on the layers that its authors timed?",
+        intro="Layers of OPT-30B, 66B and 175B with uniform zeros times 8 to 64 columns: the shapes, columns and "
+        "levels of the benchmark in the authors' repository.",
+        answers=tuple(Answer(group, flash, FP16, sparse[1:]) for group in levels),
+        comparison=Comparison(sparse, (FP16, sputnik), levels),
+        tables=(
+            Pivot("Over the best dense product", sparse, "ratio", FP16, ("subject", "label", "level"), "n"),
+            Pivot("µs", (*sparse, sputnik, FP16), rows=("label", "level", "subject"), columns="n"),
+        ),
+        baseline=FP16,
+    )  # fmt: skip
+
+
 FP8_LAYERS = Experiment(
     "fp8_layers", "Layers of language models with FP8 weights", "nnzbench's own",
     "no published table: no kernel for such weights was found", dtypes_of("cublaslt", "tensor_spmm", "delta_spmv"),

@@ -11,6 +11,7 @@ import fake_records
 import pytest
 from sputnik_records import Timed, drawn, records, view_of
 
+from nnzbench.facts.groups import Group
 from nnzbench.facts.results import load
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.catalogue import experiment, page_of
@@ -179,6 +180,22 @@ def test_a_sparse_layer_is_beside_the_same_layer_in_every_arithmetic(tmp_path: P
     group = llm_layers.against_all(90, 16).label
     assert facts[group, "best sparse kernel fp16", "best dense FP8"] == pytest.approx(1.5)
     assert facts[group, "best sparse kernel fp16", "cuSPARSELt INT8"] == pytest.approx(0.5)
+
+
+def test_flash_llms_own_layers_are_compared_by_level(tmp_path: Path) -> None:
+    rows = records(
+        "opt_layers",
+        (
+            ("flash_llm", "split7", lambda p: 10.0 * (1.5 if p.sparsity == 0.7 else 1.0)),
+            ("cublas", "f16_rowmajor", lambda _: 15.0),
+            ("sputnik", "heuristic", lambda _: 30.0),
+        ),
+    )
+    _, facts = drawn(tmp_path, "opt_layers", rows)
+    assert [
+        facts[Group(level=level).label, "Flash-LLM fp16", "best dense fp16"] for level in (70, 90)
+    ] == pytest.approx([1.0, 1.5])
+    assert facts[Group(level=90).label, "Flash-LLM fp16", "sputnik fp16"] == pytest.approx(3.0)
 
 
 def test_rounding_operands_costs_more_the_fewer_bits_are_left() -> None:
