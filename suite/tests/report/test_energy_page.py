@@ -6,10 +6,11 @@ import dataclasses
 
 import pandas as pd
 import pytest
+from fake_claim_records import Judged
 from fake_records import timed, write, written
 from sputnik_records import view_of
 
-from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER, judge
+from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER
 from nnzbench.contribute.validate import validate
 from nnzbench.facts import energy
 from nnzbench.facts.results import load as load_results
@@ -74,7 +75,7 @@ def test_a_page_shows_joules_beside_times_and_both_are_facts(folder):
 
 
 def test_claims_of_energy_and_power_are_judged_by_windows_and_by_no_time(folder):
-    found = {one.id: one for one in judge(folder.parents[1], "nvidia-h200")}
+    found = Judged(folder.parents[1], "nvidia-h200")
     energy_claim, power, time = (found[name] for name in ("ese-energy", "ese-power", "ese-gpu"))
     assert (energy_claim.measured, power.measured) == (pytest.approx(4 / 3, rel=1e-3), pytest.approx(2.0, rel=1e-3))
     assert energy_claim.verdict == REPRODUCED
@@ -82,7 +83,7 @@ def test_claims_of_energy_and_power_are_judged_by_windows_and_by_no_time(folder)
     assert time.measured == pytest.approx(40 / 60)
     assert "joules" in energy_claim.rule
     (folder / ENERGY.file).unlink()
-    found = {one.id: one for one in judge(folder.parents[1], "nvidia-h200")}
+    found = Judged(folder.parents[1], "nvidia-h200")
     assert found["ese-energy"].verdict == NOT_MEASURABLE
     assert "energy of ese_lstm is not measured" in found["ese-energy"].reason
 
