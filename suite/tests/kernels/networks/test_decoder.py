@@ -75,8 +75,9 @@ def test_the_network_is_that_of_float64(n, cached, sanitizer, net, most, monkeyp
     prepared.run()
     error = relative_error(prepared.read(), expected)
     assert passes(error, "f16"), error
-    prepared.run()
-    assert relative_error(prepared.read(), expected) == error  # the counters of parts are zero again
+    if sanitizer == "plain":
+        prepared.run()
+        assert relative_error(prepared.read(), expected) == error  # the counters of parts are zero again
     other = make_operands(problem(n, cached, 0.7))
     assert not passes(relative_error(prepared.read(), reference(one, other)), "f8_network")  # it tells networks apart
     device.close()
