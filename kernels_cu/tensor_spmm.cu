@@ -101,7 +101,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const SliceStart begin(starts + (static_cast<long long>(held_strip) * slices + blockIdx.y) * SliceStart::kLoads);
     const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
     PanelSource source(b_halves, first_panel * kPanelK, kHalves * first_column, k, kHalves * n);
-    if constexpr (kTokens) source.begin();
+#if TOKENS
+    source.begin(end_panel - first_panel);
+#endif
     if (threadIdx.x < kPanels) {
         nnz::barrier_init(&full[threadIdx.x], kThreads);
         nnz::barrier_init(&empty[threadIdx.x], kWarps);
@@ -127,10 +129,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 
     int requested = first_panel, request_stage = 0;
     unsigned request_parity = 1;  // nothing to wait for in the first round
-    const auto request_panel = [&] {
-        if (requested >= end_panel) return;
+    const auto free_panel = [&] {
         nnz::barrier_wait(&empty[request_stage], request_parity);
-        source.request(shared + request_stage * kPanelBytes, b_halves, kHalves * n);
+        return shared + request_stage * kPanelBytes;
+    };
+    const auto panel_requested = [&] {
         if constexpr (kFill == 1 || kTokens) {
             nnz::barrier_arrive(&full[request_stage]);
         } else {
@@ -142,14 +145,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             request_parity ^= 1;
         }
     };
-    const auto request_first = [&] {
-#pragma unroll 1
-        for (int i = 0; i < kPanels - 1; ++i) request_panel();
+    const auto request_panel = [&] {
+        if (requested >= end_panel) return;
+        source.request(free_panel(), b_halves, kHalves * n);
+        panel_requested();
     };
-    if constexpr (!kTokens) request_first();
+#if !TOKENS
+#pragma unroll 1
+    for (int i = 0; i < PanelSource::kFirst; ++i) request_panel();
+#endif
     const int first_chunk = begin.chunk;
     packed.start(begin, active);
-    if constexpr (kTokens) request_first();  // waits for what was asked for
+#if TOKENS  // waits for what was asked for
+#pragma unroll
+    for (int i = 0; i < PanelSource::kFirst && requested < end_panel; ++i) {
+        source.first(i, free_panel());
+        panel_requested();
+    }
+#endif
 
 #if !WIDE
     nnz::SharedAt bases[kBases];
@@ -166,11 +179,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         [[maybe_unused]] const int end = next_end;
         if (active) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
         // `wide_ready` waits for copies that are on their way, too: the next panel's must not be among them
-        if (!WIDE || kPanels == 1) request_panel();
+        const bool further = PanelSource::kFirst < kPanels || panel > first_panel;
+        if ((!WIDE || kPanels == 1) && further) request_panel();
         nnz::barrier_wait(&full[stage], parity);
 #if WIDE
         nnz::wide_ready();
-        if (kPanels > 1) request_panel();
+        if (kPanels > 1 && further) request_panel();
 #endif
         const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
 #pragma unroll 1

@@ -18,6 +18,8 @@
 //   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
 //                                (16 bytes, aligned), and holds of each matrix elements (2t, g) and (2t + 1, g)
 //   load_rows(at, r)             the same matrices as they lie: elements (g, 2t) and (g, 2t + 1)
+//   store_matrices(base, at, r)  the other way round: lane l tells how far behind `base`, in shared memory, row l % 8 of matrix
+//                                l / 8 goes, and gives elements (2t, g) and (2t + 1, g)
 //   multiply_dense(c, a, b0, b1) c += a b for a 16x16 tile a and a 16x8 tile b. a: elements (g, 2t) and (g, 2t + 1), those of
 //                                row g + 8, those of column 2t + 8, of both; b0: (2t, g) and (2t + 1, g), b1: eight rows on
 //   multiply_tf32(c, a, b0, b1)  c += a b for a 16x8 tile a and an 8x8 tile b of fp32 numbers, whose lower 13 bits don't count.
@@ -358,5 +360,23 @@ __device__ __forceinline__ void multiply_half_tile(float (&c)[4], unsigned a0, u
 }
 
 #endif
+
+__device__ __forceinline__ void store_matrices(char* base, int at, const unsigned (&r)[4]) {
+#if !defined(NNZ_CPU) && __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(shared_at(base) + at), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+#else
+    const int row = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const unsigned low = __shfl_sync(0xffffffffu, r[i], 8 * pair + row / 2);
+        const unsigned high = __shfl_sync(0xffffffffu, r[i], 8 * pair + 4 + row / 2);
+        const int to = __shfl_sync(0xffffffffu, at, 8 * i + row) + 4 * pair;
+        *reinterpret_cast<unsigned*>(base + to) = __byte_perm(low, high, row % 2 == 0 ? 0x5410 : 0x7632);
+    }
+#endif
+}
 
 }  // namespace nnz

@@ -8,97 +8,80 @@
 
 #if TOKENS
 
-// What a warp turns of a panel, B being n rows of k: in each of its turns it loads 64 neighbours of eight rows, eight of two
-// rows a lane, and a lane stores them as pairs to eight rows of the panel. The eight lanes of a pair begin with different
-// rows, of which eight lie in different banks (`piece_at`).
+// What a warp turns of a panel, B being n rows of k: 32 neighbours of eight rows at a time, of which a lane loads eight of one
+// row. They are four matrices of 8x8, each with two neighbours of every lane's, and are stored as columns of the panel. Which
+// two a lane gives to a matrix depends on the lane, so that the rows of one are in different banks (`piece_at`).
 struct PanelSource {
     const nnz::Half* b;
     int k, n, row, column;
-    int lane = threadIdx.x % 32;
-    bool begun = false;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-    static constexpr int kLanePairs = 4;  // of columns, that lanes of a warp have side by side
-    static constexpr int kLaneRows = 8 * 32 / kLanePairs;
-    static constexpr int kAcross = kBlockN / 2 / kLanePairs;
-    static constexpr int kTurns = kAcross * (kPanelK / kLaneRows);  // of all warps
+    static constexpr int kTall = kPanelK / 32;
+    static constexpr int kTurns = kTall * (kBlockN / 8);  // of all warps
     static constexpr int kEach = (kTurns + kWarps - 1) / kWarps;
-    static constexpr int kAtOnce = kEach < 4 ? kEach : 4;
-    static_assert(kPanelK % kLaneRows == 0, "whole turns");
+    static constexpr int kAtOnce = kEach < 8 ? kEach : 8;
+    static constexpr int kMostHeld = 65536 / (BLOCKS * kThreads) > 128 ? 32 : 16;  // turns in a thread's registers
+    static constexpr int kFirst = kPanels > 1 && 2 * kEach <= kMostHeld ? 2 : 1;  // panels asked for at the start
+    static_assert(kPanelK % 32 == 0 && kEach <= kMostHeld, "whole turns, whose numbers are held in registers");
 
-    uint4 low[kAtOnce], high[kAtOnce];
+    uint4 held[kFirst][kEach];  // of the first panels
 
     __device__ __forceinline__ PanelSource(const nnz::Half* from, int first_row, int first_column, int rows,
                                            int columns)
         : b(from), k(rows), n(columns), row(first_row), column(first_column) {}
 
-    // Of a turn, the pair of columns and the first of eight rows that are this lane's.
-    __device__ __forceinline__ int pair_of(int turn) const { return turn % kAcross * kLanePairs + lane % kLanePairs; }
-    __device__ __forceinline__ int first_of(int turn) const {
-        return turn / kAcross * kLaneRows + 8 * (lane / kLanePairs);
-    }
-
-    // Eight elements of a row of B, of which k has whole eights; zeros behind its edges.
-    __device__ __forceinline__ uint4 eight(int of_row, int at) const {
+    // What this lane has of a turn of the panel at `first`: eight of k, which is whole eights; zeros behind B's edges.
+    __device__ __forceinline__ uint4 load(int turn, int first) const {
+        const int of_row = column + turn / kTall * 8 + lane / 4;
+        const int at = first + turn % kTall * 32 + lane % 4 * 8;
         uint4 found = make_uint4(0, 0, 0, 0);
-        if (of_row < n && at < k) {
+        if (turn < kTurns && of_row < n && at < k) {
             found = nnz::ldg(reinterpret_cast<const uint4*>(b + static_cast<long long>(of_row) * k + at));
         }
         return found;
     }
 
-    // Asks for what this lane stores of the next panel in its turns from `turn` on.
-    __device__ __forceinline__ void load(int turn) {
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-            const int own = turn + i * kWarps;
-            const int of_row = column + 2 * pair_of(own);
-            const int at = own < kTurns ? row + first_of(own) : k;
-            low[i] = eight(of_row, at);
-            high[i] = eight(of_row + 1, at);
-        }
+    // Matrix i has of lanes with t = lane % 4 their pair i - t.
+    __device__ __forceinline__ void store(char* panel, int turn, uint4 eight) const {
+        if (turn >= kTurns) return;
+        const bool odd = lane & 1, far = lane & 2;
+        const unsigned pairs[4] = {odd ? eight.w : eight.x, odd ? eight.x : eight.y, odd ? eight.y : eight.z,
+                                   odd ? eight.z : eight.w};
+        const unsigned turned[4] = {far ? pairs[2] : pairs[0], far ? pairs[3] : pairs[1], far ? pairs[0] : pairs[2],
+                                    far ? pairs[1] : pairs[3]};
+        const int t = lane % 8 / 2, pair = (lane / 8 - t) & 3;
+        nnz::store_matrices(panel, piece_at(turn % kTall * 32 + 8 * t + 2 * pair + lane % 2, turn / kTall), turned);
     }
 
-    // The pairs of two rows' eight elements to column `pair` of the rows from `first` on.
-    __device__ __forceinline__ void store(char* panel, uint4 one, uint4 other, int pair, int first) const {
-        const unsigned halves[2][4] = {{one.x, one.y, one.z, one.w}, {other.x, other.y, other.z, other.w}};
-        unsigned pairs[8];
+    // Asks for the first panels, of which the slice has `panels`.
+    __device__ __forceinline__ void begin(int panels) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            pairs[i] = __byte_perm(halves[0][i / 2], halves[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
-        }
-        const int from = lane / kLanePairs;
+        for (int j = 0; j < kFirst; ++j) {
 #pragma unroll
-        for (int step = 1; step < 8; step *= 2) {
-            unsigned turned[8];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) turned[i] = from & step ? pairs[(i + step) % 8] : pairs[i];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) pairs[i] = turned[i];
-        }
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            const int at = piece_at(first + (i + from) % 8, pair / 4) + pair % 4 * 4;
-            *reinterpret_cast<unsigned*>(panel + at) = pairs[i];
-        }
-    }
-
-    // Asks for the first turns' part of the next panel.
-    __device__ __forceinline__ void begin() {
-        load(threadIdx.x / 32);
-        begun = true;
-    }
-
-    // Turns the next panel, zeros behind B's edges.
-    __device__ __forceinline__ void request(char* panel, const nnz::Half*, int) {
-#pragma unroll 1
-        for (int turn = threadIdx.x / 32; turn < kTurns; turn += kAtOnce * kWarps) {
-            if (!begun) load(turn);
-            begun = false;
-#pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) {
-                const int own = turn + i * kWarps;
-                if (own < kTurns) store(panel, low[i], high[i], pair_of(own), first_of(own));
+            for (int i = 0; i < kEach; ++i) {
+                held[j][i] = load(j < panels ? warp * kEach + i : kTurns, row + j * kPanelK);
             }
+        }
+        row += kFirst * kPanelK;
+    }
+
+    // Turns panel j of those.
+    __device__ __forceinline__ void first(int j, char* panel) const {
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) store(panel, warp * kEach + i, held[j][i]);
+    }
+
+    // Turns the next panel.
+    __device__ __forceinline__ void request(char* panel, const nnz::Half*, int) {
+#pragma unroll
+        for (int done = 0; done < kEach; done += kAtOnce) {
+            uint4 eights[kAtOnce];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i)
+                eights[i] = load(done + i < kEach ? warp * kEach + done + i : kTurns, row);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i)
+                store(panel, done + i < kEach ? warp * kEach + done + i : kTurns, eights[i]);
         }
         row += kPanelK;
     }
@@ -114,6 +97,7 @@ struct PanelSource {
     int at;  // in a panel
 
     static constexpr int kAtOnce = kThreads / kPieces;  // rows
+    static constexpr int kFirst = kPanels - 1;  // panels asked for at the start
 
     __device__ __forceinline__ PanelSource(const nnz::Half* b, int first_row, int first_column, int k, int n) {
         const int row = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
@@ -123,8 +107,6 @@ struct PanelSource {
         columns = n - column;
         at = piece_at(row, piece);
     }
-
-    __device__ __forceinline__ void begin() {}
 
     // Copies to `panel`, zeros behind B's edges.
     __device__ __forceinline__ void request(char* panel, const nnz::Half* b, int n) {

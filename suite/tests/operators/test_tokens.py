@@ -1,5 +1,7 @@
 """Operators for rows of tokens: kernels with a form of their own for them, the others between two turns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from on_cpu import fresh_cache, matrix  # noqa: F401
@@ -7,11 +9,13 @@ from on_cpu import fresh_cache, matrix  # noqa: F401
 import nnzbench
 from nnzbench.advise import api
 from nnzbench.kernels import registry
+from nnzbench.kernels.tensor.spmm import make_plan, tilings
 from nnzbench.operators import packed, tokens
 from nnzbench.operators.make import draft, make, remake
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.check import TOLERANCE, relative_error
 from nnzbench.problems.operands import round_to, storage_dtype
+from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
 
 M, K = 70, 200
@@ -81,6 +85,24 @@ def test_a_bias_is_added_once_however_slices_are(n, wanted):
     exact = dense @ b + bias[:, None]
     exact[dense[:, 7] != 0, 3] = np.inf * np.sign(dense[dense[:, 7] != 0, 7])
     assert np.allclose(prepared.read(), exact, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("n", "panel_k", "panels"), [(5, 1024, 2), (16, 256, 2), (32, 512, 2), (61, 512, 2), (128, 256, 2), (16, 256, 1)]
+)
+def test_every_panel_of_a_slice_is_turned(n, panel_k, panels):
+    layer = api.as_layer(matrix(M, 1500, 0.2).to_dense())
+    problem = layer.problem("spmm", n, "f16")
+    operands = layer.operands(problem)
+    some = next(one for one in tilings(problem, operands.sparse, "sm_80") if one.form == "words")
+    tiling = replace(
+        some, panel_k=panel_k, panels=panels, slices=1, stages=2, early=False, spread=False, separate=False
+    )
+    plan = tokens.by_tokens(make_plan(problem, operands, tiling), operands)
+    prepared = api.open_device("cpu").prepare(plan)
+    prepared.poison()
+    prepared.run()
+    assert relative_error(prepared.read(), reference(problem, operands)) < TOLERANCE["f16"]
 
 
 def test_what_takes_columns_already_is_not_turned():
