@@ -23,7 +23,7 @@ _COMMANDS = {
     "compare": ("nnzbench.cli.result_sets:compare", "Compare two runs on one GPU; exit 1 if anything regressed."),
     "validate": ("nnzbench.cli.result_sets:validate", "Check that a result set is fit to be contributed."),
     "export": ("nnzbench.cli.result_sets:export", "Write records as CSV or as Parquet."),
-    "predict": ("nnzbench.cli.predict:command", "Predict an experiment's times on a GPU from another's records."),
+    "predict": ("nnzbench.cli.result_sets:predict", "Predict an experiment's times on a GPU from another's records."),
     "list": ("nnzbench.cli.list:command", "List experiments, kernels or problems."),
     "compile": ("nnzbench.cli.compile:command", "Compile every kernel for every architecture; needs no GPU."),
     "fetch": ("nnzbench.matrices.download:command", "Download the matrices of the papers."),

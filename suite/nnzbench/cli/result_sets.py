@@ -1,8 +1,9 @@
-"""`nnzbench compare`, `validate` and `export`: what is asked of recorded runs as they lie in their folders."""
+"""`nnzbench compare`, `validate`, `export` and `predict`: what is asked of recorded runs, as they lie in folders."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from nnzbench.advise.layer import EXPERIMENT
 from nnzbench.cli import options
 from nnzbench.contribute.validate import Finding, find_sets
 from nnzbench.contribute.validate import validate as findings_of
+from nnzbench.facts.results import each
 from nnzbench.facts.runs import Comparison, compare_files, compare_with_results
+from nnzbench.problems.experiment import POLICIES, Policy, unknown
 from nnzbench.progress import progress_bar
 from nnzbench.records import files
 from nnzbench.records.files import Form
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
+from nnzbench.report.data.text import number
 
 SHOWN = 20
 """Sentences per result set that `validate` prints; `--json` has all."""
@@ -167,3 +171,62 @@ def export(folders: tuple[Path, ...], form: Form, out: Path | None, as_json: boo
         return
     size = sum(path.stat().st_size for path in written)
     click.echo(f"{len(written)} result sets as {form}, {size / 1e6:.1f} MB")
+
+
+@click.command("predict")
+@click.argument("experiment", shell_complete=options.experiments)
+@click.option(
+    "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=options.gpus
+)
+@click.option(
+    "--from", "source", metavar="NAME", help="The recorded GPU to predict from [default: the one most like it]."
+)
+@click.option(
+    "--reports",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the records [default: the published ones].",
+)
+@click.option("--policy", type=click.Choice(POLICIES), default="hot", show_default=True)
+@options.kernel_option()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def predict(
+    experiment: str,
+    target: str,
+    source: str | None,
+    reports: Path | None,
+    policy: Policy,
+    kernels: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Predict EXPERIMENT's times on another GPU from recorded ones; no GPU needed.
+
+    Records of that GPU, where there are some, calibrate the rest. Four in five times are to lie within the error bar
+    told; how far they are off: reports/prediction/README.md.
+    """
+    from nnzbench.papers import catalogue
+    from nnzbench.predict import records
+
+    folder = reports or paths.published()
+    if not files.folders(folder, f"*/{experiment}"):
+        catalogue.experiment(experiment)  # refuses a name that there is not
+    made = records.predict(folder, experiment, target, source)
+    rows = made.rows[made.rows["policy"] == policy]
+    there = sorted(set(rows["kernel"]))
+    for name in kernels:
+        if name not in there:
+            raise click.UsageError(unknown(f"kernel of {experiment}'s {policy} rows", name, there))
+    if kernels:
+        rows = rows[rows["kernel"].isin(kernels)]
+    if as_json:
+        known = rows.astype({"predicted_us": object, "within": object})
+        told = known.where(known.notna(), None).to_dict("records")
+        click.echo(json.dumps({"source": made.source.slug, "target": made.target.slug, "rows": told}, indent=2))
+        return
+    click.echo(f"{experiment}, {policy}: from {made.source.name} to {made.target.name}, microseconds")
+    for row in each(rows):
+        bar = "" if math.isnan(row.within) else f" ± {100 * row.within:.0f} %"
+        us = row.how if math.isnan(row.predicted_us) else f"{number(row.predicted_us)}{bar} ({row.how})"
+        click.echo(f"{row.problem}  {row.kernel} {row.math}  {number(row.source_us)} -> {us}")
+    reasons = rows.loc[rows["predicted_us"].isna(), "how"].value_counts()
+    why = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
+    click.echo(f"{len(rows)} times, {int(reasons.sum())} of them not predicted" + (f": {why}" if why else ""))
