@@ -85,9 +85,16 @@ def recorded_products(results: ResultSet, sparse: bool) -> pd.DataFrame:
     return work[published.COLUMNS].assign(tuned=rows["cut_short"] == "")
 
 
-def all_held_out() -> pd.DataFrame:
-    """Both of all that is published."""
-    return pd.concat([*map(products, (False, True)), *map(strata, published.LIBRARIES)])
+def all_held_out(reports: Path | None = None) -> pd.DataFrame:
+    """Both of all that is published; with `reports`, of what is recorded too. Column `data` says which."""
+    parts = {STRATA: pd.concat(map(strata, published.LIBRARIES))}
+    if reports is None:
+        parts[PRODUCTS] = pd.concat(map(products, (False, True)))
+    else:
+        parts[PRODUCTS] = pd.concat(products_and_records(reports, sparse) for sparse in (False, True))
+        if (pairs := recorded(reports)) is not None:
+            parts[PAIRS] = held_out(pairs)
+    return pd.concat([parts[data].assign(data=data) for data in (PRODUCTS, STRATA, PAIRS) if data in parts])
 
 
 @functools.cache
@@ -109,8 +116,7 @@ def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
         if matrices is not None:
             rows += _lines(MATRICES, held_out(published.by_matrix(matrices, library)))
     if (pairs := recorded(reports)) is not None:
-        many = pairs.groupby(["kernel", "math"])["problem"].transform("nunique") >= FEWEST
-        rows += _lines(PAIRS, held_out(pairs[many])) if many.any() else ()
+        rows += _lines(PAIRS, held_out(pairs))
     for library in published.LIBRARIES:
         if (found := programs(reports, library)) is not None:
             rows += _lines(PROGRAMS, found)
@@ -118,8 +124,9 @@ def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
 
 
 def recorded(reports: Path) -> pd.DataFrame | None:
-    """Hot times that this suite recorded on several listed GPUs of the same product, kernel and arithmetic: of a dense
-    one the fastest, else those of the same matrix and program, the fastest that the GPUs have in common."""
+    """Hot times that this suite recorded on several listed GPUs of the same product, kernel and arithmetic, where these
+    are `FEWEST` or more: of a dense one the fastest, else those of the same matrix and program, the fastest that the
+    GPUs have in common."""
     parts = []
     for folder in folders(reports, "*/*"):
         if folder.parent.name in listed():
@@ -137,7 +144,9 @@ def recorded(reports: Path) -> pd.DataFrame | None:
     if rows.empty:
         return None
     rows["of_all"] = rows.groupby(program)["us"].transform("mean")
-    return rows.sort_values("of_all", kind="stable").drop_duplicates(["gpu", "kernel", "math", "problem"])
+    rows = rows.sort_values("of_all", kind="stable").drop_duplicates(["gpu", "kernel", "math", "problem"])
+    many = rows.groupby(["kernel", "math"])["problem"].transform("nunique") >= FEWEST
+    return rows[many] if many.any() else None
 
 
 def _is_dense(kernel: str) -> bool:

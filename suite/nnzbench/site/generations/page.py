@@ -57,7 +57,7 @@ def write(reports: Path) -> Path | None:
             answer=" ".join((pruned.words, *_answers(found.facts, names))),
             mark=_mark(found),
             pruned_model=pruned.section,
-            products=products.section(ten, gains),
+            products=products.section(ten, gains, reports),
             untimed=products.untimed(ten),
             drawn=drawn,
             gain_table=_gain_table(found.facts, names),

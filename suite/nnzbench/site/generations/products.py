@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -136,8 +137,8 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
     return facts_of_pairs(pairs).merge(which.drop_duplicates(["subject", "group"]), on=["subject", "group"])
 
 
-def section(found: pd.DataFrame, predicted: pd.DataFrame) -> str:
-    """A table a type, what FP8 and INT8 change, and what was left out."""
+def section(found: pd.DataFrame, predicted: pd.DataFrame, reports: Path | None = None) -> str:
+    """A table a type, what FP8 and INT8 change, and what was left out; `reports` hold records that are held out too."""
     parts = []
     for math_class in gemm_2to4.TYPES:
         rows = found[found["math"] == math_class]
@@ -150,24 +151,26 @@ def section(found: pd.DataFrame, predicted: pd.DataFrame) -> str:
         parts.append(folded(_type_table(rows, predicted_of), title, 0))
     title = "What FP8 and INT8 change: dense products over dense fp16 ones; and why FP4 is left out"
     parts.append(folded(_over_half(predicted[predicted["fact"] == "type"]) + "\n\n" + _fp4(), title, 0))
-    parts.append(folded(_held_out(), "How far predicted times are off: every GPU held out, mean error and bias", 0))
+    parts.append(
+        folded(_held_out(reports), "How far predicted times are off: every GPU held out, mean error and bias", 0)
+    )
     return "\n\n".join(parts)
 
 
-def _held_out() -> str:
-    """A line per kernel and arithmetic of published times, a column per GPU that was held out."""
-    every = holdouts.all_held_out()
-    known = {key: rows["off"] for key, rows in every.groupby(["kernel", "math", "gpu"], sort=False)}
+def _held_out(reports: Path | None) -> str:
+    """A line per kernel and arithmetic, of published times and of recorded ones, a column per GPU that was held out."""
+    every = holdouts.all_held_out(reports)
+    known = {key: rows["off"] for key, rows in every.groupby(["data", "kernel", "math", "gpu"], sort=False)}
     slugs = sorted(every["gpu"].unique(), key=lambda slug: list(listed()).index(slug))
     lines = []
-    for kernel, math_class in every[["kernel", "math"]].drop_duplicates().itertuples(index=False):
+    for data, kernel, math_class in every[["data", "kernel", "math"]].drop_duplicates().itertuples(index=False):
         cells = []
         for slug in slugs:
-            off = known.get((kernel, math_class, slug))
+            off = known.get((data, kernel, math_class, slug))
             mean = math.nan if off is None else float(np.abs(np.expm1(off)).mean())
             cells.append(GAP if off is None else f"{100 * mean:.0f} % ({number(math.exp(off.mean()))})")
-        lines.append([about(kernel).label or kernel, MATHS.get(math_class, "fp16, fp16 sums"), *cells])
-    return markdown(["", "", *map(short, slugs)], lines, left=2)
+        lines.append([data, about(kernel).label or kernel, MATHS.get(math_class, "fp16, fp16 sums"), *cells])
+    return markdown(["", "", "", *map(short, slugs)], lines, left=3)
 
 
 def untimed(found: pd.DataFrame) -> str:
