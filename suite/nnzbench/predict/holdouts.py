@@ -26,7 +26,7 @@ that was not looked at are larger."""
 AIMS = {"cublaslt": 0.10, "cublas": 0.10}
 AIM, AIM_CALIBRATED = 0.15, 0.08
 """Mean errors that are called good: of dense products, of the rest, and of all with some problems measured."""
-PRODUCTS, STRATA, MATRICES = "products on six GPUs", "strata of matrices on four GPUs", "matrices on four GPUs"
+PRODUCTS, STRATA, MATRICES = "dense and 2:4 products", "strata of matrices on four GPUs", "matrices on four GPUs"
 PAIRS, PROGRAMS = "records of two GPUs", "records to four GPUs"
 COLUMNS = ("data", "kernel", "math", "target", "calibration", "count", "mean", "p90", "bias", "within", "inside", "aim")
 """A row per GPU held out: mean and 90th percentile of |predicted / taken - 1|, geometric mean of that quotient, the
