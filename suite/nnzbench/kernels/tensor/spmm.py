@@ -233,6 +233,10 @@ _TF32_SHAPES = {
     32: (Shape(32, 8, 4, 128, 2, 2, early=True), Shape(32, 16, 4, 256, 2, 1, early=True), Shape(32, 4, 2, 128, 2, 1)),
     64: (Shape(64, 8, 4, 128, 2, 1, early=True), Shape(64, 4, 1, 64, 2, 1)),
 }
+_NARROW = Shape(32, 4, 1, 512, 2, 2)
+"""For more columns than 64, too, where a matrix is so small that blocks are few: with slices of K, and without any."""
+_SMALL = 1 << 22
+"""Weights of such a matrix at most."""
 _MOST_STAGES = 4
 
 
@@ -259,8 +263,11 @@ def _cost(tiling: Tiling, m: int, k: int, n: int, arch: str) -> float:
     return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
 
 
-def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str) -> list[Tiling]:
-    """The tilings of one shape, without stages, the likelier first. All blocks of a tiling with slices run at once."""
+def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: int | None = None) -> list[Tiling]:
+    """The tilings of one shape, without stages, the likelier first, of at most so many slices.
+
+    All blocks of a tiling with slices run at once.
+    """
     tf32, fp8 = math == "tf32", math == "f8"
     if fp8 and shape.form not in FP8_FORMS:
         return []
@@ -271,7 +278,7 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str) -> list[T
     shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
     if shape.panel_k < shortest:
         return []
-    most = max(1, sm_count(arch) * shape.blocks // _row_blocks(tiling, matrix.m, n))
+    most = slices or max(1, sm_count(arch) * shape.blocks // _row_blocks(tiling, matrix.m, n))
     columns = _panel_columns(matrix.k, most, shortest, shape.panel_k)
     last = replace(tiling, panel_k=columns, slices=min(most, max(1, -(-matrix.k // columns))))
     if last.slices == 1:
@@ -293,6 +300,9 @@ def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Ti
     of_shapes = [(shape, some) for shape, some in of_shapes if some]
     if min(shape.block_n for shape in given) >= _ORDERED_COLUMNS:
         of_shapes.sort(key=lambda one: _cost(one[1][0], matrix.m, matrix.k, problem.n, arch))
+    if given is _SHAPES[max(_SHAPES)] and matrix.m * matrix.k <= _SMALL:
+        narrow = (_of_shape(_NARROW, problem.n, matrix, arch, math, slices) for slices in (1, None))
+        of_shapes += [(_NARROW, some) for some in narrow]
     found: dict[Tiling, None] = {}
     again: list[Tiling] = []  # seldom faster: behind all others, but of FP8, where starting is more of the time
     for shape, some in of_shapes:

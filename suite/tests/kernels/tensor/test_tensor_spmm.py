@@ -201,6 +201,18 @@ def test_tilings_are_as_their_matrix_allows():
         assert not any(tiling.wide or tiling.bulk for tiling in older)
 
 
+def test_small_matrices_with_many_columns_get_narrow_blocks_behind_the_others():
+    def chosen(m, k, n):
+        sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
+        some = Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16")
+        return [(tiling.block_n, tiling.slices) for tiling in tilings(some, sparse, "sm_90")]
+
+    small = chosen(512, 512, 256)
+    assert small[-3:] == [(32, 1), (32, 4), (32, 4)]
+    assert min(small[:-3]) >= (64, 1)
+    assert min(chosen(8192, 8192, 256)) >= (64, 1)
+
+
 @pytest.mark.parametrize("n", [1, 7, 8, 49, 64, 128, 256])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_120"])
 def test_plans_fit_their_architecture(arch, n):
