@@ -123,9 +123,10 @@ def _answers(path: Path, folder: Path, *which: str) -> Iterator[str]:
     try:
         with ours, ours.makefile(encoding="utf-8") as stream:
             while True:
+                line = ""
                 with suppress(BrokenPipeError, ConnectionResetError):
                     ours.sendall(b"next\n")
-                line = stream.readline()
+                    line = stream.readline()
                 if not line:
                     ended = True
                     status = template.ask({"wait": child})
