@@ -141,7 +141,8 @@ def _answers(path: Path, folder: Path, *which: str) -> Iterator[str]:
                 yield line
     finally:
         if not ended:
-            template.ask({"kill": child})
+            with suppress(KernelDefect):  # with the template all that it started has ended
+                template.ask({"kill": child})
 
 
 REQUEST = "request"
@@ -246,6 +247,7 @@ def main(control: socket.socket) -> None:
         control.send(b"%d" % answer)
     for child in children:
         os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 if __name__ == "__main__":
