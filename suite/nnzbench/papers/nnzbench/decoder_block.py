@@ -168,7 +168,8 @@ def decoder_block() -> Page:
         "the same for all candidates but for FP8's rounding, whose scales are known beforehand; nothing is overlapped. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
         "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first two "
-        "candidates of `tensor_spmm`, and of the dense ones.",
+        "candidates of `tensor_spmm`, and of the dense ones. What the time goes to, and why no more is gained: "
+        "[log of whole models](../../../docs/performance/whole-models.md).",
         answers=(
             Answer(firsts[2], SPARSE, DENSE),
             Answer(firsts[1], SPARSE, DENSE),
