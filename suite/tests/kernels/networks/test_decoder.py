@@ -55,7 +55,7 @@ SMALL = replace(NET, blocks=1, heads=1)
         (1, 0, "plain", NET, 2),
         (3, 7, "plain", replace(NET, heads=7), 2),
         (2, 530, "plain", replace(NET, heads=8, key_heads=2), 2),
-        (1, 2300, "plain", SMALL, 64),  # more parts than are added at once
+        (1, 2300, "plain", replace(NET, heads=1), 64),  # more parts than are added at once
         (2, 130, "asan", SMALL, 2),
         (1, 130, "tsan", SMALL, 2),
     ],
