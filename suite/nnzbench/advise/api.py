@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from nnzbench import devices
 from nnzbench.advise import estimate, layer, measured, packing, recorded
@@ -152,7 +152,7 @@ def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:
         return found[0]
     if isinstance(matrix, CSR):
         return layer.from_matrix(matrix)
-    if sparse.issparse(matrix):
+    if scipy.sparse.issparse(matrix):
         return layer.from_matrix(from_scipy("matrix", matrix))
     kind: DType = "f32"
     if is_torch(matrix):

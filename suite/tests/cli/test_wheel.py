@@ -64,11 +64,10 @@ def test_it_lists_problems_from_its_own_data(packages: Path, tmp_path: Path) -> 
 
 
 def test_it_estimates_from_the_records_that_it_carries(packages: Path, tmp_path: Path) -> None:
-    (answer,) = json.loads(run(packages, tmp_path, "best", "512x512@0.9", "--gpu", "h200", "--n", "32", "--json"))[
-        "answers"
-    ]
+    asked = ("512x512@0.9", "--gpu", "h200", "--n", "32", "--kernel", "ring", "--kernel", "cublas", "--json")
+    (answer,) = json.loads(run(packages, tmp_path, "best", *asked))["answers"]
     assert answer["where"] == "nvidia-h200"
-    assert answer["widths"][0]["verdict"]["kernel"]
+    assert answer["widths"][0]["verdict"]["kernel"] == "ring"
 
 
 def test_it_runs_on_the_processor_and_draws_what_it_ran(packages: Path, tmp_path: Path, cache_dir: Path) -> None:
