@@ -24,7 +24,7 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import reference
+from nnzbench.problems.reference import dense_reference, reference
 
 every = every_of("cudnn")
 
@@ -69,14 +69,16 @@ def test_a_product_runs_as_the_1x1_convolution_that_it_is(gpu):
     a = matrix(5, 9)
     b = np.linspace(-1, 1, 189, dtype=np.float32).reshape(9, 21)
     problem, operands = Problem("test", "t", "spmm", 5, 9, 21, 0.5, ""), Operands(a, {"b": b}, "")
+    whole = dense_reference(support.before_pruning(a), b)
     found = every_of("cudnn_1x1")(problem, operands, gpu)
     assert len(found) == 10
+    assert all(name.endswith("_unpruned") for name in found)  # as cuBLAS's rows that it stands beside
     for one in found.values():
         prepared = one.prepare()
         prepared.run()
         result = prepared.read()
         assert passes(relative_error(result, one.truth()), one.tolerance or one.math)
-        assert passes(relative_error(result.reshape(5, 21), reference(problem, operands)), one.tolerance or one.math)
+        assert passes(relative_error(result.reshape(5, 21), whole), one.tolerance or one.math)
 
 
 def test_rows_are_the_first_choice_and_the_fastest_of_all_engines(gpu):

@@ -21,7 +21,7 @@ import numpy as np
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray
 from nnzbench.kernels.registry import TENSOR_CORES, About, register
-from nnzbench.kernels.vendor.cublas import MODES
+from nnzbench.kernels.vendor.cublas import MODES, UNPRUNED
 from nnzbench.kernels.vendor.cudnn_graphs import (
     Handle,
     buildable,
@@ -36,6 +36,7 @@ from nnzbench.kernels.vendor.support import (
     Inputs,
     Output,
     Preparing,
+    before_pruning,
     dense_weights,
     open_library,
     refusal,
@@ -45,6 +46,7 @@ from nnzbench.kernels.vendor.support import (
     to_storage,
     with_memory,
 )
+from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
@@ -286,11 +288,12 @@ class Pointwise(Cudnn):
     def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
         height = next(rows for rows in range(math.isqrt(problem.n), 0, -1) if problem.n % rows == 0)
         conv = ConvShape(1, problem.k, height, problem.n // height, problem.m, 1, 1)
-        image = replace(operands, dense={"x": operands.dense["b"].reshape(1, problem.k, height, -1)})
+        whole = CSR.from_dense(before_pruning(operands.sparse))
+        image = replace(operands, sparse=whole, dense={"x": operands.dense["b"].reshape(1, problem.k, height, -1)})
         layer = replace(problem, op="conv2d", conv=conv)
         truth = functools.cache(functools.partial(reference, layer, image))
         for found in super()._found(layer, image, device, untuned):
-            yield replace(found, truth=truth)
+            yield replace(found, variant=found.variant + UNPRUNED, truth=truth)
 
 
 def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callable[[int], bool]:
