@@ -409,6 +409,8 @@ def llama(columns: str, levels: str, scope: str, size: str = r"\d+x\d+") -> Grou
 
 
 def opt(rule: Callable[[Group], Rule], level: int) -> Rule:
-    """On the shapes that Flash-LLM's authors timed; how their number is averaged is open."""
+    """On the shapes that Flash-LLM's authors timed; how their number is averaged is open. Llama's stand beside."""
     found = rule(on(f"layers of OPT models, 8 to 64 columns, {level} % uniform zeros", rf"(opt_.*_{level}_.*)"))
-    return replace(found, readings=(replace(found.quantity, statistic="total"),))
+    others = llama("8|16|32|64", f"{level}", f"8 to 64 columns, {level}")
+    beside = {"on layers of Llama models": replace(found.quantity, group=others, experiment="llm_layers")}
+    return replace(found, readings=(replace(found.quantity, statistic="total"),), beside=beside)
