@@ -1,8 +1,9 @@
-"""What is measured on a GPU and is no experiment: its libraries, its block scheduler, and how busy a network keeps it.
+"""What is measured on a GPU and is no experiment: its libraries, block scheduler, idle time, and ways of launching.
 
     python runners/gpu_studies.py devices [--out FOLDER] [--kernel NAME ...]
     python runners/gpu_studies.py blocks [--out FOLDER]
     python runners/gpu_studies.py busy --out FOLDER [--problem GLOB ...]
+    python runners/gpu_studies.py launching [--out FOLDER] [--problem GLOB ...]
 
 `devices` runs every kernel through each GPU library that works here: same cubin, same bits, same times? For each
 kernel, op and input type one program on its largest sample problem, through CuPy, PyCUDA and cuda.core in turn, and
@@ -20,6 +21,12 @@ whole_networks. Every launch of a network is captured in one graph, which is tim
 (through PyTorch, which brings it along): the sum of what its kernels took as they ran there, caches as the launch
 before left them, is what the network keeps the GPU busy; the rest of the graph's time is between the launches. Needs
 PyTorch with CUDA beside nnzbench's own GPU extra.
+
+`launching` tells what the way of launching, and two choices of the published program, change in times that others
+published: SSpMM's authors timed Sputnik and cuBLAS on four GPUs with a pair of events around each launch of an idle
+GPU, called Sputnik with the rows in their order (no row swizzle), and had cuBLAS sum in fp16. It times matrices of
+`dlmc_n512` in fp16 so, and as this suite does. Writes FOLDER/<gpu>/launching/: launching.csv, a row per problem,
+program and way, README.md and environment.json (default: results/). Exit status: 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ import argparse
 import csv
 import fnmatch
 import hashlib
+import itertools
 import json
 import statistics
 import sys
@@ -48,16 +56,23 @@ from nnzbench.devices import open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, about, candidates, kernels
 from nnzbench.kernels.samples import PROBLEMS
+from nnzbench.kernels.sputnik.spmm import Switches, heuristic_tile, spmm_plan
+from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
+from nnzbench.kernels.vendor.support import Inputs
 from nnzbench.measure.session import snapshot
-from nnzbench.measure.timing import measure, warm_up
+from nnzbench.measure.timing import QUICK, measure, warm_up
 from nnzbench.measure.trial import failure
 from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
 from nnzbench.plans.plan import Launch, Plan, Prepared, Unsupported
+from nnzbench.predict import launching
+from nnzbench.problems.check import relative_error
 from nnzbench.problems.experiment import OF_MODELS
-from nnzbench.problems.operands import make_operands
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import NETWORKS, DType, Problem
-from nnzbench.report.data.text import markdown
+from nnzbench.problems.reference import reference
+from nnzbench.report.data.text import markdown, number
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")
 ROUNDS = 2
@@ -116,8 +131,8 @@ def programs(arch: str, names: Sequence[str] = ()) -> Iterator[tuple[str, Proble
 
 def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Plan) -> Iterator[Row]:
     """Every library's rows of one program, in turns."""
-    for number in range(1, ROUNDS + 1):
-        for device in opened if number % 2 else reversed(opened):  # what drifts is no library's
+    for turn in range(1, ROUNDS + 1):
+        for device in opened if turn % 2 else reversed(opened):  # what drifts is no library's
             cubins, _ = device.compiled(plan)
             prepared = device.prepare(plan)
             try:
@@ -126,7 +141,7 @@ def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Pla
                 bits = digest(prepared.read().tobytes())
                 for policy in OF_MODELS:
                     found = measure(device.timer, prepared.run, policy, capturable=prepared.capturable)
-                    what = (name, problem.op, problem.dtype, problem.name, plan.variant, device.name, number)
+                    what = (name, problem.op, problem.dtype, problem.name, plan.variant, device.name, turn)
                     yield Row(*what, digest(*cubins), bits, policy, found.median, found.q1, found.q3)
             finally:
                 prepared.close()
@@ -328,6 +343,116 @@ def measured_networks(device: Any, patterns: list[str]) -> Iterator[dict[str, ob
                 print(f"{problem.name} {name}: {failure(error).reason}", file=sys.stderr)
 
 
+PAIRS = (10, 200)
+"""Not timed and timed, each in a pair of events of its own."""
+LARGEST_ERROR = {"cublas_f16_sums": 0.02}
+"""Largest error, relative to the sum of magnitudes, of a result that is timed."""
+
+
+def published_programs(device: GpuDevice, problem: Problem, operands: Operands) -> Iterator[tuple[str, Prepared]]:
+    """Each of `PROGRAMS` for one problem."""
+    a, b = operands.sparse, operands.dense["b"]
+    tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
+    for name, switches in (
+        ("sputnik", Switches()),
+        ("sputnik_unscaled", Switches(prescale=False)),
+        ("sputnik_unsorted", Switches(prescale=False, load_balancing=False)),
+    ):
+        yield name, device.prepare(spmm_plan(a, b, tile, switches=switches))
+    inputs = Inputs(device, a)
+    for name, math in (("cublas", "f16"), ("cublas_f16_sums", "f16_sums")):
+        case = GemmCase(math, transposed=False)
+        yield name, prepare_gemm(inputs, case, a.m, case.weights(a), b)
+
+
+def in_pairs(device: GpuDevice, run: Callable[[], None]) -> list[float]:
+    """Microseconds of launches of an idle GPU, each between two events that the host waits for."""
+    backend, found = device.backend, []
+    for _ in range(sum(PAIRS)):
+        start, stop = backend.event(), backend.event()
+        backend.record(start)
+        run()
+        backend.record(stop)
+        found.append(backend.elapsed_ms(start, stop) * 1e3)
+    return found[PAIRS[0] :]
+
+
+def timed_ways(device: GpuDevice, problem: Problem) -> Iterator[dict[str, object]]:
+    """A row per program and way; a wrong program is told and left out."""
+    operands = make_operands(problem)
+    truth = reference(problem, operands)
+    for name, prepared in published_programs(device, problem, operands):
+        try:
+            prepared.poison()
+            prepared.run()
+            error = relative_error(prepared.read(), truth)
+            if not error <= LARGEST_ERROR.get(name, 1e-3):
+                print(f"{problem.name} {name}: wrong, relative error {error:.3g}", file=sys.stderr)
+                continue
+            if device.timer is not None:
+                warm_up(device.timer, prepared.run, least=0.02, most=0.2)
+            for way in launching.WAYS:
+                samples = (
+                    in_pairs(device, prepared.run)
+                    if way == "pair"
+                    else measure(device.timer, prepared.run, way, QUICK, prepared.capturable).samples_us
+                )
+                sizes = {one: getattr(problem, one) for one in ("source", "m", "k", "n")}
+                known = {"problem": problem.name, **sizes, "nnz": operands.sparse.nnz, "error": error}
+                yield {**known, "program": name, "way": way, "us": round(statistics.median(samples), 3)}
+        finally:
+            prepared.close()
+
+
+def launching_page(gpu: str, table: pd.DataFrame) -> str:
+    """README.md."""
+    launched = []
+    for name, way in itertools.product(launching.PROGRAMS, launching.WAYS[1:]):
+        ratio, longer = launching.over(table, (name, way), (name, "hot"))
+        launched.append([launching.PROGRAMS[name], way, number(ratio), f"{longer:+.1f}"])
+    changed = []
+    methods = table["problem"].map(lambda name: dlmc_n512.stratum(name)[0].replace("_", " "))
+    for (new, old), method in itertools.product(launching.CHANGES, methods.unique()):
+        some = table[methods == method]
+        ratio, _ = launching.over(some, (new, "hot"), (old, "hot"))
+        changed.append(
+            [launching.PROGRAMS[new], launching.PROGRAMS[old], method, str(some["problem"].nunique()), number(ratio)]
+        )
+    count = table["problem"].nunique()
+    real = table.loc[table["source"].str.startswith("dlmc:"), "problem"].nunique()
+    return f"""# Published ways of launching, on {gpu}
+
+**Is it the way of launching that makes published times of Sputnik longer than this suite's?**
+
+{count} matrices of `dlmc_n512` ({real} real, the others calibrated synthetic ones) times 512 columns in fp16. *hot* and
+*loop* as [docs/measuring.md](../../../docs/measuring.md) has them; *pair*: an event, a launch, an event that the host
+waits for, {PAIRS[1]} times after {PAIRS[0]}, as the four GPUs' times were taken; here the host launches from
+Python, which takes longer than theirs did.
+
+{markdown(["program", "way", "over hot", "µs longer"], launched, left=2)}
+
+What the published program does otherwise (hot, times as long):
+
+{markdown(["program", "over", "pruned by", "matrices", "times as long"], changed, left=3)}
+
+`python runners/gpu_studies.py launching` measures it on your GPU; every time is a row of
+[{launching.FILE}]({launching.FILE}).
+"""
+
+
+def gpu_for(what: str) -> GpuDevice | None:
+    """The GPU; None, and a sentence on stderr, where none works here."""
+    try:
+        device = open_gpu()
+    except Unsupported as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return None
+    if not isinstance(device, GpuDevice):
+        print(f"Error: {what} on a GPU, and none works here", file=sys.stderr)
+        return None
+    return device
+
+
 def devices(asked: argparse.Namespace) -> int:
     """Measures, writes and says what differs."""
     opened = open_all()
@@ -357,13 +482,7 @@ def devices(asked: argparse.Namespace) -> int:
 
 def blocks(asked: argparse.Namespace) -> int:
     """Measures and writes."""
-    try:
-        device = open_gpu()
-    except Unsupported as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 2
-    if not isinstance(device, GpuDevice):
-        print("Error: blocks are scheduled on a GPU, and none works here", file=sys.stderr)
+    if (device := gpu_for("blocks are scheduled")) is None:
         return 2
     sms = device.facts.sms
     equal = [run(device, "equal", per_sm, np.full(WAVES * per_sm * sms, SPIN, np.int32)) for per_sm in SIDES]
@@ -378,6 +497,23 @@ def blocks(asked: argparse.Namespace) -> int:
     paths.write_text(folder / "README.md", page(device.facts.name, sms, grids))
     device.close()
     print(folder / "README.md")
+    return 0
+
+
+def launched(asked: argparse.Namespace) -> int:
+    """Measures and writes, after each problem what there is."""
+    if (device := gpu_for("launches are timed")) is None:
+        return 2
+    folder = asked.out / device.gpu / launching.FOLDER
+    paths.write_text(folder / "environment.json", json.dumps(snapshot(device), indent=2) + "\n")
+    found: list[dict[str, object]] = []
+    for problem in dlmc_n512.EXPERIMENT.problems():
+        if any(fnmatch.fnmatchcase(problem.name, one) for one in asked.problem or ["*"]):
+            found += timed_ways(device, problem)
+            paths.write_csv(pd.DataFrame(found), folder / launching.FILE)  # stays where the rest is stopped
+            print(f"{len(found)} rows: {problem.name}", flush=True)
+    paths.write_text(folder / "README.md", launching_page(device.facts.name, pd.DataFrame(found)))
+    device.close()
     return 0
 
 
@@ -404,16 +540,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The study that is asked for; its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = parser.add_subparsers(dest="study", required=True)
-    of_devices, of_blocks, of_networks = map(studies.add_parser, ("devices", "blocks", "busy"))
+    of_devices, of_blocks, of_networks, of_ways = map(studies.add_parser, ("devices", "blocks", "busy", "launching"))
     of_devices.add_argument("--out", type=Path, default=paths.reports())
     of_devices.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only this one; repeatable")
     of_blocks.add_argument("--out", type=Path, default=paths.results())
     of_networks.add_argument("--out", type=Path, required=True)
-    of_networks.add_argument(
-        "--problem", action="append", help="Shell pattern over problems; repeatable. Default: all."
-    )
+    of_ways.add_argument("--out", type=Path, default=paths.results())
+    for one in (of_networks, of_ways):
+        one.add_argument("--problem", action="append", help="Shell pattern over problems; repeatable. Default: all.")
     asked = parser.parse_args(arguments)
-    return {"devices": devices, "blocks": blocks, "busy": networks}[asked.study](asked)
+    return {"devices": devices, "blocks": blocks, "busy": networks, "launching": launched}[asked.study](asked)
 
 
 if __name__ == "__main__":

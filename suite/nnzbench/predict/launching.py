@@ -1,4 +1,4 @@
-"""What `runners/launching.py` measured: published ways of launching, and what the published programs do otherwise."""
+"""What `gpu_studies.py launching` measured: published ways of launching, and what published programs do otherwise."""
 
 from __future__ import annotations
 
