@@ -34,7 +34,7 @@ def found(name):
 
 
 def plans(kernel, problem):
-    typed = replace(problem, dtype=min(kernel.dtypes, key=["f32", "f16", "i8"].index))
+    typed = replace(problem, dtype=min(kernel.dtypes, key=["f32", "f16", "i8", "f8"].index))
     try:
         return list(kernel.plans(typed, make_operands(typed), "sm_90"))
     except Unsupported:
