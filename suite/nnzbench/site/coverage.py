@@ -27,6 +27,8 @@ from nnzbench.report.data.text import folded, markdown
 FILE = "coverage.md"
 REASONS = 3
 """Reasons that the page prints per kernel and dtype, most frequent first; the records have all."""
+NAMED = 4
+"""Kernels that an experiment's page names of those that it lacks; this page has all."""
 
 INTRO = """\
 A cell is a problem of an experiment's table (of its sample, where the default run is one) in one type, a kernel that
@@ -95,22 +97,23 @@ def count(experiment: str, records: pd.DataFrame) -> Counted:
 
 
 def gaps(counted: Counted) -> list[str]:
-    """A sentence for the experiment's page per policy: which kernels lack it, on how many of their problems."""
-    counts = counted.cells
-    out = []
-    for policy, cells in counts.groupby("policy", sort=False):
+    """A sentence for the experiment's page: which kernels lack a policy, or several, on how many of their problems."""
+    lacking: dict[str, list[str]] = {}
+    for policy, cells in counted.cells.groupby("policy", sort=False):
         mine = cells[cells["missing"] > 0]
         if mine.empty:
             continue
-        if len(cells) > 1 and (cells["missing"] == cells["expected"]).all():
-            out.append(f"Not measured {policy} ([coverage](../{FILE})): any kernel on any problem.")
-            continue
-        lacking = [
+        what = [
             f"`{row.kernel}` {row.dtype} on {'all' if row.missing == row.expected else row.missing} of {row.expected}"
             for row in each(mine)
         ]
-        out.append(f"Not measured {policy} ([coverage](../{FILE})): {', '.join(lacking)}.")
-    return out
+        if len(cells) > 1 and (cells["missing"] == cells["expected"]).all():
+            what = ["any kernel on any problem"]
+        more = f" and {len(what) - NAMED} more" if len(what) > NAMED else ""
+        lacking.setdefault(", ".join(what[:NAMED]) + more, []).append(str(policy))
+    return [
+        f"Not measured {', '.join(policies)} ([coverage](../{FILE})): {what}." for what, policies in lacking.items()
+    ]
 
 
 def _counts(found: dict[Cell, str]) -> pd.DataFrame:
