@@ -102,6 +102,8 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
     }
 }
 
+#if defined(NNZ_CPU) || __CUDA_ARCH__ >= 800  // tensor cores that multiply 16x16 halves: older ones have no decoder
+
 struct alignas(16) Words {
     unsigned word[4];
 };
@@ -378,6 +380,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         store(out, result + place, mixed[i] * greatest[0][own], bytes);
     }
 }
+
+#endif
 
 extern "C" __global__ void __launch_bounds__(128)
     swiglu(int inside, int n, int bytes, float scale, int row, int column, int out_row, int out_column,
