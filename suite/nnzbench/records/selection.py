@@ -113,10 +113,15 @@ def unknown(experiment: str, problems: Iterable[str]) -> list[str]:
     return [problem for problem in rest if case_of(problem) not in whole]
 
 
+def few(words: list[str], most: int = 4) -> str:
+    """The first of them in a sentence: a, b, c, d and 3 more."""
+    shown = ", ".join(words[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+
+
 def listed(names: list[str], most: int = 4) -> str:
-    """The names in a sentence: `a`, `b` and 3 more."""
-    shown = ", ".join(f"`{name}`" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    """The same of names: `a`, `b` and 3 more."""
+    return few([f"`{name}`" for name in names], most)
 
 
 def gaps(experiment: str, problems: Iterable[str]) -> list[str]:

@@ -21,14 +21,13 @@ from nnzbench.records import shown
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
+from nnzbench.records.selection import few
 from nnzbench.report.data import context
 from nnzbench.report.data.text import folded, markdown
 
 FILE = "coverage.md"
 REASONS = 3
 """Reasons that the page prints per kernel and dtype, most frequent first; the records have all."""
-NAMED = 4
-"""Kernels that an experiment's page names of those that it lacks; this page has all."""
 
 INTRO = """\
 A cell is a problem of an experiment's table (of its sample, where the default run is one) in one type, a kernel that
@@ -103,17 +102,18 @@ def gaps(counted: Counted) -> list[str]:
         mine = cells[cells["missing"] > 0]
         if mine.empty:
             continue
-        what = [
-            f"`{row.kernel}` {row.dtype} on {'all' if row.missing == row.expected else row.missing} of {row.expected}"
-            for row in each(mine)
-        ]
         if len(cells) > 1 and (cells["missing"] == cells["expected"]).all():
-            what = ["any kernel on any problem"]
-        more = f" and {len(what) - NAMED} more" if len(what) > NAMED else ""
-        lacking.setdefault(", ".join(what[:NAMED]) + more, []).append(str(policy))
+            what = "any kernel on any problem"
+        else:
+            what = few([f"`{row.kernel}` {row.dtype} on {_share(row.missing, row.expected)}" for row in each(mine)])
+        lacking.setdefault(what, []).append(str(policy))
     return [
         f"Not measured {', '.join(policies)} ([coverage](../{FILE})): {what}." for what, policies in lacking.items()
     ]
+
+
+def _share(missing: int, expected: int) -> str:
+    return f"{'all' if missing == expected else missing} of {expected}"
 
 
 def _counts(found: dict[Cell, str]) -> pd.DataFrame:
