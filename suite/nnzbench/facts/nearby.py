@@ -115,7 +115,9 @@ def layers(data: Data) -> pd.DataFrame:
         columns=found["n"].where(~sampled, found["k"]),
         zeros=(100 * found["sparsity"]).round(3),
     )
-    return found[COLUMNS].drop_duplicates([*KIND, "rows", "inner", "columns", "zeros"], ignore_index=True)
+    tuned_first = found[COLUMNS].sort_values("tuned", ascending=False, kind="stable")
+    once = tuned_first.drop_duplicates([*KIND, "rows", "inner", "columns", "zeros"])
+    return once.sort_index(ignore_index=True)
 
 
 def points_of(table: pd.DataFrame, **kind: Any) -> list[Point]:
@@ -156,7 +158,7 @@ def answer(points: Sequence[Point], asked: Asked) -> Found | Missing:
     return missing
 
 
-def _away(one: int, other: int) -> float:
+def _away(one: float, other: float) -> float:
     return max(one, other) / min(one, other)
 
 
@@ -170,11 +172,19 @@ def _nonzeros(zeros: float) -> float:
 
 def _at(points: Iterable[Point], zeros: float) -> Found | None:
     """The ratio at a share of zeros, of points of one size and width."""
-    by_zeros = sorted(points, key=lambda one: abs(one.zeros - zeros))
-    here, nearest = _nonzeros(zeros), by_zeros[0]
-    factor = max(here, _nonzeros(nearest.zeros)) / min(here, _nonzeros(nearest.zeros))
-    if abs(nearest.zeros - zeros) <= SAME_POINTS and factor <= SAME_NONZEROS:
-        return Found(nearest.ratio, nearest.tuned, (nearest.at,))
+
+    def rank(one: Point) -> tuple[float, bool, float]:
+        """Nearest first; of points about as near, tuned ones."""
+        off = abs(one.zeros - zeros)
+        return off // SAME_POINTS, not one.tuned, off
+
+    def same(one: Point) -> bool:
+        off, factor = abs(one.zeros - zeros), _away(_nonzeros(one.zeros), here)
+        return off <= SAME_POINTS and factor <= SAME_NONZEROS
+
+    by_zeros, here = sorted(points, key=rank), _nonzeros(zeros)
+    if found := next(filter(same, by_zeros), None):
+        return Found(found.ratio, found.tuned, (found.at,))
     near = [one for one in by_zeros if abs(one.zeros - zeros) <= POINTS]
     low = next((one for one in near if one.zeros < zeros), None)
     high = next((one for one in near if one.zeros > zeros), None)

@@ -18,9 +18,10 @@ const nearby = (() => {
 
   function at(points, zeros) {
     const off = (point) => Math.abs(point.zeros - zeros);
-    const sorted = [...points].sort((a, b) => off(a) - off(b));
-    const [first] = sorted;
-    if (off(first) <= SAME_POINTS && away(nonzeros(first.zeros), nonzeros(zeros)) <= SAME_NONZEROS) return found(first);
+    const bucket = (point) => Math.floor(off(point) / SAME_POINTS); // of points about as near, tuned ones come first
+    const sorted = [...points].sort((a, b) => bucket(a) - bucket(b) || Boolean(b.tuned) - Boolean(a.tuned) || off(a) - off(b));
+    const same = sorted.find((point) => off(point) <= SAME_POINTS && away(nonzeros(point.zeros), nonzeros(zeros)) <= SAME_NONZEROS);
+    if (same) return found(same);
     const close = sorted.filter((point) => off(point) <= POINTS);
     const low = close.find((point) => point.zeros < zeros), high = close.find((point) => point.zeros > zeros);
     if (!low || !high) return null;

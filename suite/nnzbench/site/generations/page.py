@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +240,7 @@ def _gaps(frame: pd.DataFrame, found: Comparison, names: Names) -> Iterator[str]
 
 
 _MARKERS = "oDs^vP<X>hd"
-ROW_IN, LEFT_IN = 0.3, 3.0
+ROW_IN = 0.21
 
 
 def gpu_colour(gpu: str) -> tuple[str, str]:
@@ -250,23 +250,23 @@ def gpu_colour(gpu: str) -> tuple[str, str]:
     return GPU_COLOURS[at % len(GPU_COLOURS)], _MARKERS[(at + at // len(GPU_COLOURS)) % len(_MARKERS)]
 
 
-def _look(key: GpuKey) -> Look:
-    return Look(*gpu_colour(key[0]), hollow=key[1] != "measured")
+def _looks(keys: Iterable[GpuKey], names: Names) -> dict[GpuKey, Look]:
+    """Of those that `names` has, from the oldest."""
+    wanted = set(keys)
+    return {key: Look(*gpu_colour(key[0]), hollow=key[1] != "measured") for key in names if key in wanted}
 
 
 def speedup_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
     """Sparse over dense on each GPU: a marker per group and GPU with its 95 % interval. Facts of one policy."""
     rows = facts[facts["fact"] == "speed-up"]
-    looks = {names[key]: _look(key) for key in names if key in set(rows["gpu"])}
-    groups = list(dict.fromkeys(rows["of"]))
+    looks = _looks(rows["gpu"], names)
 
     def draw(axis: Axes, _: Any, __: Any) -> None:
-        _bands(axis, groups)
+        lanes = _lanes(axis, list(zip(rows["of"], rows["gpu"], strict=True)), list(looks))
         for row in each(rows):
-            look, y = looks[names[row.gpu]], groups.index(row.of)
-            y += 0.2 * (0.5 - (row.gpu[1] == "measured")) * 2
-            axis.plot([row.low, row.high], [y, y], color=look.colour, lw=1.6, alpha=0.6)
-            axis.add_line(_at(look.line(), row.ratio, y))
+            look, y = looks[row.gpu], lanes[row.of, row.gpu]
+            axis.plot([row.low, row.high], [y, y], color=look.colour, lw=1.4, alpha=0.6)
+            axis.add_line(_at(look, row.ratio, y))
         scale(axis, "ratio", "x", [*rows["low"], *rows["high"]])
         axis.set_xlabel("times as fast as the dense product of the same GPU (log)", fontsize=8.5)
 
@@ -274,39 +274,44 @@ def speedup_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
         "Geometric means over common problems with 95 % intervals, hot L2: a paper's method, where none was published "
         "the fastest sparse kernel, over cuBLAS or cuDNN in the same arithmetic. Hollow: printed in a paper."
     )
-    legend = {name: look.line() for name, look in looks.items()}
-    return _figure("Speed-up of sparse over dense, by GPU", caption, groups, legend, draw) if groups else None
+    title = "Speed-up of sparse over dense, by GPU"
+    return _figure(title, caption, {None: list(rows["of"])}, _legend(looks, names), draw) if len(rows) else None
 
 
 def gain_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
-    """What the dense and the sparse kernel gained from one GPU to the next, and would by data sheet. One policy."""
-    rows = facts[facts["fact"].isin(LATER) & (facts["fact"] != "quotient")]
-    timed = rows[rows["fact"] == "sparse"]
-    keys = list(dict.fromkeys(zip(timed["of"], timed["older"], timed["gpu"], strict=True)))
-    labels = [f"{of}: {_short(names[old])} → {_short(names[new])}" for of, old, new in keys]
-    marks = {
+    """What the dense and the sparse kernel gained from one GPU to the next (a panel each), and would by data sheet.
+
+    Facts of one policy.
+    """
+    looks = {
         "dense": Look(INK, "s"),
         "sparse": Look("#D55E00", "o"),
         "dense sheet": Look(MUTED, "s", hollow=True),
         "sparse sheet": Look(MUTED, "o", hollow=True),
     }
+    rows = facts[facts["fact"].isin(looks)]
+    order = list(names)
+    steps: dict[tuple[GpuKey, GpuKey], list[str]] = {}
+    for row in each(rows[rows["fact"] == "sparse"]):
+        steps.setdefault((row.older, row.gpu), []).append(row.of)
 
-    def draw(axis: Axes, _: Any, __: Any) -> None:
-        _bands(axis, labels)
-        for row in each(rows):
-            if (key := (row.of, row.older, row.gpu)) in keys:
-                y = keys.index(key) + (0.18 if row.fact.endswith("sheet") else -0.18)
-                axis.add_line(_at(marks[row.fact].line(), row.ratio, y))
-        scale(axis, "ratio", "x", rows["ratio"])
+    def draw(axis: Axes, step: tuple[GpuKey, GpuKey], _: Any) -> None:
+        mine = [row for row in each(rows) if (row.older, row.gpu) == step and row.of in steps[step]]
+        lanes = _lanes(axis, [(row.of, row.fact.endswith("sheet")) for row in mine], [False, True])
+        for row in mine:
+            axis.add_line(_at(looks[row.fact], row.ratio, lanes[row.of, row.fact.endswith("sheet")]))
+        scale(axis, "ratio", "x", [row.ratio for row in mine])
         axis.set_xlabel("older GPU's time over the newer one's (log)", fontsize=8.5)
+        axis.set_title(" → ".join(_short(names[key]) for key in step))
 
     caption = (
-        "Geometric means over common problems, hot L2. By data sheet: at the rate of the row's arithmetic or of device "
-        "memory, whichever takes longer."
+        "Geometric means over common problems, hot L2; each panel has its scale. By data sheet: at the rate of the "
+        "row's arithmetic or of device memory, whichever takes longer."
     )
-    legend = {LATER[name]: one.line() for name, one in marks.items()}
+    legend = {LATER[name]: one.line() for name, one in looks.items()}
     title = "What the dense and the sparse kernel gained from one GPU to the next"
-    return _figure(title, caption, labels, legend, draw, 0.42) if labels else None
+    panels = dict(sorted(steps.items(), key=lambda one: [order.index(key) for key in one[0]]))
+    return _figure(title, caption, panels, legend, draw) if panels else None
 
 
 def share_figure(shares: pd.DataFrame, names: Names) -> Figure | None:
@@ -316,25 +321,21 @@ def share_figure(shares: pd.DataFrame, names: Names) -> Figure | None:
     """
     several = shares.groupby("group")["gpu_key"].nunique() > 1
     chosen = shares[shares["group"].isin(several.index[several])] if several.any() else shares
-    keys = [key for key in names if key in set(chosen["gpu_key"])]
-    groups = list(dict.fromkeys(chosen["group"]))
+    looks = _looks(chosen["gpu_key"], names)
     columns = {"of_bandwidth": "share of peak bandwidth (log)", "of_flops": "share of peak FLOP/s (log)"}
 
     def draw(axis: Axes, _: Any, column: Any) -> None:
-        _bands(axis, groups)
-        for key in keys:
-            look = _look(key)
-            mine = chosen[chosen["gpu_key"] == key].pivot(index="group", columns="role", values=column)
-            for group, ends in mine.iterrows():
-                y = groups.index(str(group)) + 0.15 * (1 if key[1] == "measured" else -1)
-                axis.plot(list(ends), [y] * len(ends), color=look.colour, lw=1.2, alpha=0.7)
-                if "dense" in ends:
-                    axis.plot([ends["dense"]], [y], marker="|", ms=9, mew=2, color=look.colour)
-                if "best" in ends:
-                    axis.add_line(_at(look.line(), ends["best"], y))
+        lanes = _lanes(axis, list(zip(chosen["group"], chosen["gpu_key"], strict=True)), list(looks))
+        for _, some in chosen.groupby(["group", "gpu_key"], sort=False):
+            group, key = some[["group", "gpu_key"]].iloc[0]
+            look, y, ends = looks[key], lanes[group, key], dict(zip(some["role"], some[column], strict=True))
+            axis.plot(list(ends.values()), [y] * len(ends), color=look.colour, lw=1.2, alpha=0.7)
+            if "dense" in ends:
+                axis.plot([ends["dense"]], [y], marker="|", ms=7, mew=2, color=look.colour)
+            if "best" in ends:
+                axis.add_line(_at(look, ends["best"], y))
         axis.set_xscale("log")
-        ticks = [0.001, 0.01, 0.03, 0.1, 0.3, 1.0]
-        axis.xaxis.set_major_locator(FixedLocator(ticks))
+        axis.xaxis.set_major_locator(FixedLocator([0.001, 0.01, 0.1, 1.0]))
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.axvline(1, color=INK, lw=1.0)
@@ -346,22 +347,27 @@ def share_figure(shares: pd.DataFrame, names: Names) -> Figure | None:
         "in a paper, over data sheets); bars: the dense product. Above 100 %: operands in L2, or a dense algorithm "
         "that multiplies less than it is counted for (Winograd)."
     )
-    legend = {names[key]: _look(key).line() for key in keys}
     title = "Share of each GPU's peaks that sparse and dense kernels reach"
-    return _figure(title, caption, groups, legend, draw, columns=list(columns)) if groups else None
+    panels = {None: list(chosen["group"])}
+    return _figure(title, caption, panels, _legend(looks, names), draw, list(columns)) if len(chosen) else None
 
 
 def _figure(
     title: str,
     caption: str,
-    labels: Sequence[str],
+    panels: Mapping[Any, Sequence[str]],
     legend: Mapping[str, Any],
     draw: Any,
-    row_in: float = ROW_IN,
     columns: Sequence[Any] = ("hot",),
 ) -> Figure:
-    left = max(LEFT_IN, 0.25 + 0.073 * max(map(len, labels)))
-    return grid([None], columns, [row_in * len(labels) + 0.1], title, caption, dict(legend), draw, left, share="y")
+    """A row of the grid for each of `panels`, which name their groups."""
+    left = 0.25 + 0.073 * max(len(name) for some in panels.values() for name in some)
+    heights = [ROW_IN * len(set(some)) + 0.1 for some in panels.values()]
+    return grid(list(panels), columns, heights, title, caption, dict(legend), draw, left, share="y")
+
+
+def _legend(looks: Mapping[GpuKey, Look], names: Names) -> dict[str, Any]:
+    return {names[key].replace(" paper)", ")"): look.line() for key, look in looks.items()}
 
 
 def _short(name: str) -> str:
@@ -369,13 +375,21 @@ def _short(name: str) -> str:
     return name.partition(" (")[0]
 
 
-def _at(line: Any, x: float, y: float) -> Any:
+def _at(look: Look, x: float, y: float) -> Any:
+    line = look.line(markersize=4.6)
     line.set_data([x], [y])
     return line
 
 
-def _bands(axis: Axes, names: Sequence[str]) -> None:
-    for y in range(0, len(names), 2):
+def _lanes(axis: Axes, marks: Sequence[tuple[str, Any]], order: Sequence[Any]) -> dict[tuple[str, Any], float]:
+    """Names groups from top to bottom; gives each mark (group, whose it is) a height beside its group's others."""
+    groups = list(dict.fromkeys(group for group, _ in marks))
+    for y in range(0, len(groups), 2):
         axis.axhspan(y - 0.5, y + 0.5, color=BAND, lw=0, zorder=0)
-    axis.set_ylim(len(names) - 0.5, -0.5)
-    axis.set_yticks(range(len(names)), list(names), fontsize=8.5)
+    axis.set_ylim(len(groups) - 0.5, -0.5)
+    axis.set_yticks(range(len(groups)), groups, fontsize=8.5)
+    found: dict[tuple[str, Any], float] = {}
+    for y, group in enumerate(groups):
+        mine = sorted({whose for one, whose in marks if one == group}, key=order.index)
+        found |= {(group, whose): y + 0.8 * ((at + 0.5) / len(mine) - 0.5) for at, whose in enumerate(mine)}
+    return found

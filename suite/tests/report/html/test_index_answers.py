@@ -228,6 +228,8 @@ def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) 
         ([point(8, ratio=4.0, tuned=False), point(32, ratio=1.0)], 2.0),
         ([point(zeros=88.0, ratio=4.0), point(zeros=91.6667, ratio=1.0)], 2.0),  # 12 and 8.33 % nonzeros
         ([point(zeros=90.5, ratio=3.0)], 3.0),  # the same zeros
+        ([point(ratio=1.5, tuned=False), point(zeros=90.001, ratio=3.0)], 3.0),  # of the same zeros the tuned one
+        ([point(zeros=88.9, ratio=1.5), point(zeros=89.1, ratio=3.0, tuned=False)], 3.0),
         ([point(rows=8192, ratio=3.0)], 3.0),
         ([point(rows=8192, ratio=3.0), point(inner=3000, ratio=5.0)], 5.0),  # the nearer matrix
         ([point(8)], "columns"),
@@ -239,13 +241,14 @@ def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) 
     ],
 )
 def test_neighbours_lie_within_an_octave_and_five_points(points, wanted):
+    points = [one._replace(at=at) for at, one in enumerate(points)]
     found = nearby.answer(points, Asked(4096, 4096, 16, 90.0))
     if isinstance(wanted, str):
         assert found == wanted
     else:
         assert isinstance(found, Found)
         assert found.ratio == pytest.approx(wanted, rel=1e-3)
-        assert found.tuned == all(one.tuned for one in points)
+        assert found.tuned == all(points[at].tuned for at in found.points)
 
 
 def test_patterns_of_a_kind():
