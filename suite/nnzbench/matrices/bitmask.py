@@ -23,7 +23,7 @@ PARTS = (VALUES, MASK, SHAPE, STARTS)
 def pack(matrix: CSR) -> dict[str, NDArray[Any]]:
     """The parts of a matrix by their endings; all its values must be nonzeros."""
     there = np.zeros((matrix.m, matrix.k), bool)
-    there[np.repeat(np.arange(matrix.m), matrix.row_lengths), matrix.indices] = True
+    there[matrix.rows, matrix.indices] = True
     mask = np.packbits(there, axis=1, bitorder="little")
     shape, starts = np.array([matrix.m, matrix.k], np.int64), matrix.offsets[:-1].astype(np.int64)
     return {VALUES: matrix.values, MASK: mask, SHAPE: shape, STARTS: starts}

@@ -46,29 +46,13 @@ _FAULTS = (
 FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
 
-def load_weights(path: str | os.PathLike[str], name: str | None = None) -> NDArray[np.float32]:
-    """The 2-D weight matrix (filters, rest) of a `.npy` file or of array `name` of a `.npz` file, as float32.
-
-    Arrays of more axes are flattened behind the first: OIHW filters give columns `c_in*(r*s) + tap`. Raises
-    `MatrixError` for pickled, truncated or oversized arrays, other types than floats, fewer than 2 axes, NaN and Inf.
-    """
-    where = os.fspath(path) if name is None else f"{os.fspath(path)}: array '{name}'"
-    array = load_array(path, name)
-    if array.ndim < 2 or array.size == 0:
-        raise MatrixError(f"{where}: shape {array.shape} is not a weight matrix.")
-    with np.errstate(over="ignore"):
-        matrix = array.reshape(array.shape[0], -1).astype(np.float32)
-    if not np.isfinite(matrix).all():
-        raise MatrixError(f"{where}: values hold NaN or infinity.")
-    return matrix
-
-
 def load_array(
     path: str | os.PathLike[str], name: str | None = None, allowed: Collection[np.dtype[Any]] = FLOATS
 ) -> NDArray[Any]:
     """The array of a `.npy` file, or array `name` of a `.npz` file, as it is stored; its type must be in `allowed`.
 
-    Text (`<U...`, `|S...`) is taken where `allowed` is empty. Raises `MatrixError` as `load_weights` does.
+    Text (`<U...`, `|S...`) is taken where `allowed` is empty. Raises `MatrixError` for what is missing, pickled,
+    truncated or oversized.
     """
     where = os.fspath(path) if name is None else f"{os.fspath(path)}: array '{name}'"
     with reading(where, _KIND, _FAULTS):
@@ -89,18 +73,15 @@ def array_names(path: str | os.PathLike[str], axes: int = 0) -> list[str]:
 
     Raises `MatrixError` where the file is not one, or an array's header is damaged.
     """
-    where, found = os.fspath(path), []
+    where = os.fspath(path)
+
+    def has_axes(archive: zipfile.ZipFile, name: str) -> bool:
+        with archive.open(f"{name}.npy") as stream:
+            return len(_header(stream, f"{where}: array '{name}'")[0]) >= axes
+
     with reading(where, _KIND, _FAULTS), zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.filename.endswith(".npy"):
-                name = member.filename.removesuffix(".npy")
-                if axes:
-                    with archive.open(member) as stream:
-                        shape, _, _ = _header(stream, f"{where}: array '{name}'")
-                        if len(shape) < axes:
-                            continue
-                found.append(name)
-    return found
+        found = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        return [name for name in found if not axes or has_axes(archive, name)]
 
 
 @contextlib.contextmanager
@@ -213,28 +194,17 @@ class Safetensors:
         where = f"{self._path}: '{name}'"
         if name not in self._tensors:
             raise MatrixError(f"{where}: is not in the file.")
-        one = self._tensors[name]
-        if one["dtype"] not in _TYPES:
-            raise MatrixError(f"{where}: values are {one['dtype']}, which is not read here.")
-        stored = np.dtype(_TYPES[one["dtype"]])
-        begin, end = one["data_offsets"]
-        if end - begin != math.prod(one["shape"]) * stored.itemsize:  # the library has checked it too
-            raise MatrixError(f"{where}: {end - begin} bytes do not hold the shape {one['shape']}.")
+        kind, shape, (begin, end) = (self._tensors[name][field] for field in ("dtype", "shape", "data_offsets"))
+        if kind not in _TYPES:
+            raise MatrixError(f"{where}: values are {kind}, which is not read here.")
         if end - begin > MAX_BYTES:
             raise MatrixError(f"{where}: {end - begin} bytes are more than the {MAX_BYTES} allowed.")
-        require_memory(where, (end - begin) * (3 if one["dtype"] == "BF16" else 1))
-        try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._start + begin)
-                data = stream.read(end - begin)
-        except OSError as error:
-            raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
-        if len(data) != end - begin:
-            raise MatrixError(f"{where}: is truncated.")
-        array = np.frombuffer(data, stored).reshape(one["shape"])
-        if one["dtype"] == "BF16":
+        require_memory(where, (end - begin) * (3 if kind == "BF16" else 1))
+        with reading(where, "whole", (ValueError,)):
+            array = np.fromfile(self._path, _TYPES[kind], math.prod(shape), offset=self._start + begin).reshape(shape)
+        if kind == "BF16":
             array = (array.astype(np.uint32) << 16).view(np.float32)
-        return array, _NAMES.get(one["dtype"], array.dtype.name)
+        return array, _NAMES.get(kind, array.dtype.name)
 
 
 class Torch:

@@ -164,10 +164,9 @@ def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
     matrix = coded.pattern
     parts = max(1, -(-matrix.k // part_columns))
     shape = (parts, matrix.m, lanes)
-    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
     part, column = np.divmod(matrix.indices.astype(np.int64), part_columns)
     place, lane = np.divmod(column, lanes)
-    key = (part * matrix.m + rows) * lanes + lane
+    key = (part * matrix.m + matrix.rows) * lanes + lane
     order = np.argsort(key, kind="stable")  # columns ascend in a row, and so do places in a slice
     key, place, codes = key[order], place[order], coded.codes[order]
 

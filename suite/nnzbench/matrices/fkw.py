@@ -48,9 +48,8 @@ class Kernels:
         if matrix.k % TAPS:
             raise MatrixError(f"3x3 patterns do not fit rows of {matrix.k} columns")
         channels = matrix.k // TAPS
-        rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
         channel, tap = np.divmod(matrix.indices.astype(np.int64), TAPS)
-        kernel, counts = np.unique(rows * channels + channel, return_counts=True)
+        kernel, counts = np.unique(matrix.rows * channels + channel, return_counts=True)
         if (counts != PATTERN_KEEP).any():
             raise MatrixError(f"a kernel has {counts[counts != PATTERN_KEEP][0]} weights, a pattern {PATTERN_KEEP}")
         bits = _BITS[tap].reshape(-1, PATTERN_KEEP).sum(axis=1)

@@ -50,6 +50,11 @@ class CSR:
         return np.diff(self.offsets).astype(np.int64)
 
     @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each nonzero, shape (nnz,)."""
+        return np.repeat(np.arange(self.m), self.row_lengths)
+
+    @property
     def row_cov(self) -> float:
         """Population standard deviation of the row lengths over their mean; 0 for an empty matrix."""
         lengths = self.row_lengths
@@ -82,11 +87,21 @@ class CSR:
         """The matrix as a SciPy CSR array of `dtype`."""
         return scipy.sparse.csr_array((self.values.astype(dtype), self.indices, self.offsets), shape=(self.m, self.k))
 
+    def transposed(self) -> CSR:
+        """The k x m transpose, values and all."""
+        order = np.argsort(self.indices, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(self.indices, minlength=self.k))])
+        rows = self.rows[order].astype(np.int32)
+        return CSR(self.k, self.m, offsets.astype(np.int32), rows, self.values[order])
+
+    @staticmethod
+    def from_mask(dense: NDArray[Any], mask: NDArray[np.bool_]) -> CSR:
+        """The elements of a 2-D array where a mask of its shape is set; zeros among them stay stored."""
+        offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
+        m, k = mask.shape
+        return CSR(m, k, offsets, np.nonzero(mask)[1].astype(np.int32), dense[mask])
+
     @staticmethod
     def from_dense(dense: NDArray[Any]) -> CSR:
         """Compresses a 2-D array; -0.0 counts as zero."""
-        mask = dense != 0
-        offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
-        rows, columns = np.nonzero(mask)
-        m, k = dense.shape
-        return CSR(m, k, offsets, columns.astype(np.int32), dense[rows, columns])
+        return CSR.from_mask(dense, dense != 0)

@@ -154,10 +154,9 @@ def blocks(m: int, k: int, sparsity: float, r: int, c: int, seed: int) -> CSR:
     if r < 1 or c < 1:
         raise MatrixError(f"blocks of {r} x {c} are empty.")
     grid = uniform(-(-m // r), -(-k // c), sparsity, seed)
-    row = np.repeat(np.arange(grid.m, dtype=np.int64), grid.row_lengths)
-    rows = (row[:, None] * r + np.arange(r))[:, :, None]
+    rows = (grid.rows[:, None] * r + np.arange(r))[:, :, None]
     columns = (grid.indices.astype(np.int64)[:, None] * c + np.arange(c))[:, None, :]
-    inside = np.broadcast_to((rows < m) & (columns < k), (row.size, r, c))
+    inside = np.broadcast_to((rows < m) & (columns < k), (grid.nnz, r, c))
     return from_positions(m, k, np.sort((rows * k + columns)[inside]))
 
 

@@ -27,17 +27,10 @@ def keep_count(size: int, sparsity: float) -> int:
     return size - math.floor(sparsity * size + 0.5)
 
 
-def from_mask(weights: Weights, mask: Mask) -> CSR:
-    """The kept weights in CSR; a kept weight that happens to be zero stays stored, so that counts are exact."""
-    offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
-    m, k = mask.shape
-    return CSR(m, k, offsets, np.nonzero(mask)[1].astype(np.int32), weights[mask])
-
-
 def magnitude(weights: Weights, sparsity: float) -> CSR:
     """Keeps the largest magnitudes of the whole (m, k) matrix."""
     flat = top(_checked(weights).reshape(1, -1), keep_count(weights.size, sparsity))
-    return from_mask(weights, flat.reshape(weights.shape))
+    return CSR.from_mask(weights, flat.reshape(weights.shape))
 
 
 def balanced(weights: Weights, sparsity: float, blocks: int = 32) -> CSR:
@@ -53,7 +46,7 @@ def balanced(weights: Weights, sparsity: float, blocks: int = 32) -> CSR:
     for start in range(0, weights.shape[1], width):
         part = slice(start, start + width)
         mask[:, part] = top(magnitudes[:, part], keep)
-    return from_mask(weights, mask)
+    return CSR.from_mask(weights, mask)
 
 
 def balance_range(k: int, sparsity: float, blocks: int = 32) -> tuple[int, int]:
@@ -72,7 +65,7 @@ def n_of_m(weights: Weights, n: int, m: int) -> CSR:
     if not 1 <= n <= m or k % m:
         raise MatrixError(f"{n}:{m} sparsity does not fit rows of {k} columns.")
     groups = _checked(weights).reshape(rows * (k // m), m)
-    return from_mask(weights, top(groups, n).reshape(rows, k))
+    return CSR.from_mask(weights, top(groups, n).reshape(rows, k))
 
 
 def block(weights: Weights, sparsity: float, r: int, c: int) -> CSR:
@@ -83,7 +76,7 @@ def block(weights: Weights, sparsity: float, r: int, c: int) -> CSR:
     squares = np.square(_checked(weights), dtype=np.float64)
     sums = np.add.reduceat(np.add.reduceat(squares, np.arange(0, rows, r), axis=0), np.arange(0, k, c), axis=1)
     kept = top(sums.reshape(1, -1), keep_count(sums.size, sparsity)).reshape(sums.shape)
-    return from_mask(weights, np.repeat(np.repeat(kept, r, axis=0), c, axis=1)[:rows, :k])
+    return CSR.from_mask(weights, np.repeat(np.repeat(kept, r, axis=0), c, axis=1)[:rows, :k])
 
 
 def top(keys: NDArray[Any], count: int) -> Mask:
@@ -172,7 +165,7 @@ def channels(m: int, k: int, sparsity: float, taps: int, seed: int) -> CSR:
     share = math.sqrt(1.0 - sparsity)
     rows = top(squares.sum(axis=1)[None], round(share * m))[0]
     inputs = top(squares.reshape(m, -1, taps).sum(axis=(0, 2))[None], round(share * (k // taps)))[0]
-    return from_mask(weights, rows[:, None] & np.repeat(inputs, taps))
+    return CSR.from_mask(weights, rows[:, None] & np.repeat(inputs, taps))
 
 
 def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int) -> CSR:
@@ -200,7 +193,7 @@ def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int
         kept = top(norms, round((1.0 - sparsity) * k / PATTERN_KEEP))
     best = (squares @ PATTERN_SETS[chosen].T.astype(np.float64)).argmax(axis=2)
     mask = PATTERN_SETS[chosen][best] & kept[:, :, None]
-    return from_mask(weights, mask.reshape(m, k))
+    return CSR.from_mask(weights, mask.reshape(m, k))
 
 
 _ROW_SIGMA = 0.1
@@ -221,7 +214,7 @@ def elements(m: int, k: int, sparsity: float, count: int, seed: int) -> CSR:
     for first in range(count):
         rows = np.abs(weights[first::count])
         mask[first::count] = top(rows.reshape(1, -1), keep_count(rows.size, sparsity)).reshape(rows.shape)
-    return from_mask(weights, mask)
+    return CSR.from_mask(weights, mask)
 
 
 def _scales(m: int, sigma: float, seed: int) -> NDArray[np.float32]:
@@ -325,8 +318,7 @@ def _count(matrix: CSR, row: int, width: int) -> int:
 
 
 def _not_balanced(matrix: CSR, width: int, ranges: int) -> MatrixError:
-    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
-    cells = np.bincount(rows * ranges + matrix.indices // width, minlength=matrix.m * ranges)
+    cells = np.bincount(matrix.rows * ranges + matrix.indices // width, minlength=matrix.m * ranges)
     counts = cells.reshape(matrix.m, ranges)
     keep = np.full(ranges, max(1, int(counts[0, 0])))
     keep[-1] = min(keep[0], matrix.k - (ranges - 1) * width)

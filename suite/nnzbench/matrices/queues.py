@@ -21,17 +21,8 @@ DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 def entries_by_element(matrix: CSR, elements: int) -> NDArray[np.int64]:
     """(k, elements): entries of each column that each element holds, those that only break a run of zeros included."""
-    transposed = matrix.to_scipy().T.tocsr()
-    ones = np.ones(matrix.nnz, np.uint8)
-    columns = CSR(
-        matrix.k,
-        matrix.m,
-        transposed.indptr.astype(np.int32),
-        transposed.indices.astype(np.int32),
-        ones.astype(np.float32),
-    )
-    part = -(-matrix.m // elements) * elements
-    entries: NDArray[np.int64] = slices(Coded(columns, ones, np.zeros(CODEBOOK, np.float32)), elements, part).lengths[0]
+    coded = Coded(matrix.transposed(), np.ones(matrix.nnz, np.uint8), np.zeros(CODEBOOK, np.float32))
+    entries: NDArray[np.int64] = slices(coded, elements, -(-matrix.m // elements) * elements).lengths[0]
     return entries
 
 

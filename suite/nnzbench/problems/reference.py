@@ -164,7 +164,7 @@ def _picked_products(pattern: CSR, a: Array, b: Array) -> NDArray[np.float64]:
 
 def _gathered_products(pattern: CSR, a: Array, b: Array) -> Reference:
     """Both operands' rows side by side for each nonzero, some that stay in cache at a time."""
-    rows = np.repeat(np.arange(pattern.m), pattern.row_lengths)
+    rows = pattern.rows
     value, scale = np.empty(pattern.nnz), np.empty(pattern.nnz)
 
     def multiply(part: Part) -> None:

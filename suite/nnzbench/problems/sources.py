@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nnzbench import paths
 from nnzbench.matrices import encodings, generate, index, prune, standin
-from nnzbench.matrices.checkpoints import load_weights
+from nnzbench.matrices.checkpoints import load_array
+from nnzbench.matrices.files import from_array
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.sparse_files import read_smtx
 from nnzbench.problems import decoder
@@ -22,8 +22,6 @@ from nnzbench.problems.problem import ConvShape, Problem
 WEIGHTS_FILE = "real_weights.npz"
 BALANCED_BLOCKS = 32
 """Balance ranges per row where `balanced:<seed>` names none (Balanced Sparsity, section 5)."""
-
-
 CODEBOOK = "codebook_"
 """Before a source: its nonzeros share the 15 values of their clusters."""
 
@@ -44,29 +42,7 @@ def input_density(problem: Problem) -> float:
 def load_sparse(problem: Problem) -> CSR:
     """The sparse operand of `problem`: m x k (m x n for sddmm), float32 values.
 
-    | source | matrix |
-    | --- | --- |
-    | `dlmc:<path>` | real pattern `<root>/dlmc/<path>` |
-    | `weights:<name>` | real values, array `<name>` of `<root>/real_weights.npz` |
-    | `standin:<dlmc path>`, `standin:<weights name>` | generated pattern with the measured statistics of that layer |
-    | `uniform:<seed>` | exactly round(sparsity*m*k) zeros anywhere |
-    | `equal_rows:<seed>` | the same count in every row |
-    | `cov:<cov>:<seed>` | row lengths with that coefficient of variation |
-    | `banded:<band>:<seed>` | causal mask: dense band, random left of it |
-    | `balanced:<seed>`, `balanced:<ranges>:<seed>` | the same count in each of 32 (or so many) ranges of every row |
-    | `nm:<n>:<m>:<seed>` | n nonzeros in every m consecutive columns |
-    | `block:<r>x<c>:<seed>` | whole r x c blocks |
-    | `magnitude:<kind>:<seed>` | magnitude pruning of weights that vary by row and column as on such layers |
-    | `vector:<length>:<seed>` | whole runs of so many columns: of 3 in 3x3 filters, rows of kernels |
-    | `kernel:<taps>:<seed>` | whole kernels of so many taps |
-    | `channel:<taps>:<seed>` | whole input and output channels: a smaller dense layer |
-    | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.prune`) |
-    | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.encodings`) |
-    | `mobilenet:<width>:<height>:<seed>` | MobileNetV1's 1x1 convolutions along the diagonal (`problems.networks`) |
-    | `layers:<percent>-<percent>-...:<seed>` | so many zeros in each matrix of a decoder's block (`problems.decoder`) |
-    | `sparse_inputs:<percent>:<source>` | that source; so many percent of the inputs are not zero (`operands`) |
-    | `elements:<count>:<seed>` | ESE's pruning: so many interleaved sets of rows keep equal counts |
-    | `transposed:<source>` | the transpose of that source's k x m matrix, values and all |
+    `docs/data.md` has a table of all sources, those that are real and those that are generated.
 
     `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
     Values are standard normal, drawn from `problem.seed`, but for `weights:`. For convolutions the columns are
@@ -115,9 +91,10 @@ def _resolve(problem: Problem) -> CSR:
         return _resolve(replace(problem, source=rest.partition(":")[2]))
     if kind == "transposed":
         rows, columns = shape_of(problem)
-        return _transposed(_resolve(replace(problem, op="spmm", m=columns, k=rows, source=rest)))
+        return _resolve(replace(problem, op="spmm", m=columns, k=rows, source=rest)).transposed()
     if kind == "weights":
-        return CSR.from_dense(load_weights(_required(problem.source), rest))
+        path = _required(problem.source)
+        return from_array(f"{path}: array '{rest}'", load_array(path, rest))
     if kind == "dlmc":
         pattern = _conv_order(_first_whole(rest, problem.source), problem.conv)
     elif kind == "standin" and rest.endswith(".smtx"):
@@ -128,13 +105,6 @@ def _resolve(problem: Problem) -> CSR:
         pattern = _generated(problem, kind, rest.split(":"))
     rng = np.random.default_rng([problem.seed, 0xA])
     return pattern.with_values(rng.standard_normal(pattern.nnz, dtype=np.float32))
-
-
-def _transposed(matrix: CSR) -> CSR:
-    order = np.argsort(matrix.indices, kind="stable")
-    rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(matrix.indices, minlength=matrix.k))])
-    return CSR(matrix.k, matrix.m, offsets.astype(np.int32), rows[order], matrix.values[order])
 
 
 def _first_whole(name: str, source: str) -> CSR:
@@ -179,45 +149,46 @@ def _required(source: str) -> Path:
     return found
 
 
+_GENERATED: dict[str, Callable[..., CSR]] = {
+    "uniform": generate.uniform,
+    "equal_rows": generate.equal_rows,
+    "cov": lambda m, k, s, seed, cov: generate.uneven_rows(m, k, s, float(cov), seed),
+    "banded": lambda m, k, s, seed, band: generate.banded(m, k, s, int(band), seed),
+    "balanced": lambda m, k, s, seed, ranges=BALANCED_BLOCKS: generate.pruned_normal(
+        m, k, seed, lambda weights: prune.balanced(weights, s, int(ranges))
+    ),
+    "nm": lambda m, k, s, seed, n, group: generate.pruned_normal(
+        m, k, seed, lambda weights: prune.n_of_m(weights, int(n), int(group))
+    ),
+    "magnitude": lambda m, k, s, seed, kind: standin.for_kind(kind, m, k, s, seed),
+    "block": lambda m, k, s, seed, size: generate.blocks(
+        m, k, s, seed=seed, **dict(zip("rc", map(int, size.split("x")), strict=True))
+    ),
+    "vector": lambda m, k, s, seed, length: prune.vectors(m, k, s, int(length), seed),
+    "kernel": lambda m, k, s, seed, taps: prune.vectors(m, k, s, int(taps), seed),
+    "channel": lambda m, k, s, seed, taps: prune.channels(m, k, s, int(taps), seed),
+    "elements": lambda m, k, s, seed, count: prune.elements(m, k, s, int(count), seed),
+    "pattern": lambda m, k, s, seed, chosen, mode: prune.patterns(m, k, s, chosen, mode, seed),
+}
+"""By kind of source: makes a pattern of rows, columns, sparsity, seed and the words between kind and seed."""
+KINDS = frozenset({
+    *_GENERATED, *(f"{CODEBOOK}{kind}" for kind in ("uniform", "balanced", "equal_rows")),
+    "dlmc", "weights", "standin", "transposed", "mobilenet", "layers", "sparse_inputs",
+})  # fmt: skip
+"""First words of all sources that tables may have."""
+
+
 def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
-    m, k = shape_of(problem)
-    s = problem.sparsity
     try:
-        seed = int(words[-1])
-        match kind, words[:-1]:
-            case "uniform", []:
-                return generate.uniform(m, k, s, seed)
-            case "layers", [levels]:
-                return decoder.by_layer(problem, [float(one) / 100 for one in levels.split("-")], seed)
-            case "equal_rows", []:
-                return generate.equal_rows(m, k, s, seed)
-            case "cov", [cov]:
-                return generate.uneven_rows(m, k, s, float(cov), seed)
-            case "banded", [band]:
-                return generate.banded(m, k, s, int(band), seed)
-            case "balanced", [*ranges] if len(ranges) < 2:
-                count = int(ranges[0]) if ranges else BALANCED_BLOCKS
-                return generate.pruned_normal(m, k, seed, lambda w: prune.balanced(w, s, count))
-            case "nm", [some, of]:
-                n, group = int(some), int(of)
-                return generate.pruned_normal(m, k, seed, lambda w: prune.n_of_m(w, n, group))
-            case "magnitude", [layer_kind]:
-                return standin.for_kind(layer_kind, m, k, s, seed)
-            case "block", [size]:
-                r, c = map(int, size.split("x"))
-                return generate.blocks(m, k, s, r, c, seed)
-            case "vector" | "kernel", [length]:
-                return prune.vectors(m, k, s, int(length), seed)
-            case "channel", [taps]:
-                return prune.channels(m, k, s, int(taps), seed)
-            case "elements", [count]:
-                return prune.elements(m, k, s, int(count), seed)
-            case "pattern", [chosen, "norm" | "balanced" | "uneven" as mode]:
-                return prune.patterns(m, k, s, chosen, mode, seed)
-    except ValueError as error:
-        if isinstance(error, MatrixError):
-            raise
-    raise MatrixError(f"source '{problem.source}' of problem {problem.name} is not understood.")
+        *words, seed = words
+        if kind == "layers":
+            (levels,) = words
+            return decoder.by_layer(problem, [float(one) / 100 for one in levels.split("-")], int(seed))
+        return _GENERATED[kind](*shape_of(problem), problem.sparsity, int(seed), *words)
+    except MatrixError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise MatrixError(f"source '{problem.source}' of problem {problem.name} is not understood.") from error
 
 
 def _conv_order(matrix: CSR, conv: ConvShape | None) -> CSR:
@@ -226,6 +197,5 @@ def _conv_order(matrix: CSR, conv: ConvShape | None) -> CSR:
         return matrix
     taps = conv.r * conv.s
     tap, channel = np.divmod(matrix.indices.astype(np.int64), conv.channels)
-    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
-    positions: Any = rows * matrix.k + channel * taps + tap
+    positions = matrix.rows * matrix.k + channel * taps + tap
     return generate.from_positions(matrix.m, matrix.k, np.sort(positions))

@@ -13,7 +13,7 @@ from nnzbench import paths
 from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem, name_of
-from nnzbench.problems.sources import find_real
+from nnzbench.problems.sources import KINDS, find_real
 
 COLUMNS = (
     "label", "op", "m", "k", "n", "dtype", "sparsity", "matrix", "batch", "channels", "height", "width", "filters", "r",
@@ -24,11 +24,6 @@ COLUMNS = (
 _REQUIRED = frozenset({"label", "op", "sparsity", "matrix"})
 _CONV = ("batch", "channels", "height", "width", "filters", "r", "s")
 _CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1, "groups": 1}
-_SOURCES = frozenset({
-    "dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block", "magnitude",
-    "vector", "kernel", "channel", "pattern", "codebook_uniform", "codebook_balanced", "codebook_equal_rows",
-    "transposed", "mobilenet", "layers", "sparse_inputs", "elements",
-})  # fmt: skip
 _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 """Inference and training batch sizes of Sputnik's section VII."""
 _SEQUENCE = 256
@@ -136,7 +131,7 @@ class _Line:
         conv = self._conv() if op.startswith("conv") or op == "depthwise" else None
         sparsity = self._sparsity()
         source = self.fields["matrix"] or ""
-        if source.partition(":")[0] not in _SOURCES or not source.partition(":")[2]:
+        if source.partition(":")[0] not in KINDS or not source.partition(":")[2]:
             raise self._error("matrix", f"'{source}' is no known source")
         label = self.fields["label"] or ""
         if not label or any(c in label for c in " /\\,"):

@@ -79,5 +79,5 @@ def test_sources_of_a_convolution(source, nonzeros):
     shape = ConvShape(1, 8, 6, 6, 8, 3, 3, 1, 1)
     matrix = load_sparse(Problem("t", "t", "conv2d", 8, 72, 36, 0.75, source, conv=shape))
     assert (matrix.m, matrix.k, matrix.nnz) == (8, 72, nonzeros)
-    with pytest.raises(MatrixError, match="not understood"):
+    with pytest.raises(MatrixError, match="are not among"):
         load_sparse(Problem("t", "t", "spmm", 8, 72, 36, 0.75, "pattern:pr8:some:0"))
