@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from nnzbench import paths
 from nnzbench.matrices import index
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.plan import one_line
 
 ARCHIVE_URL = "https://storage.googleapis.com/sgk-sc2020/dlmc.tar.gz"
@@ -27,7 +27,7 @@ _TIMEOUT = (15.0, 60.0)  # seconds to connect, to wait for more data
 _PIECE = 1 << 16  # what a broken connection may lose
 
 
-class FetchError(Exception):
+class FetchError(MatrixError):
     """The download or archive is not what it should be; one clear sentence."""
 
 
@@ -57,7 +57,8 @@ def fetch_dlmc(
         with filelock.FileLock(dest / "dlmc.lock"), _progress(show_progress) as progress:
             missing = {path: entry for path, entry in wanted.items() if not _verified(dest, entry)}
             if missing:
-                archive = _download(url, dest / "dlmc.tar.gz", progress)
+                archive = dest / "dlmc.tar.gz"
+                _download(url, archive, progress)
                 try:
                     _unpack(archive, dest / "dlmc", wanted, missing, progress)
                 except FetchError:
@@ -93,28 +94,29 @@ def _size_limit(entry: index.DlmcEntry) -> int:
     return entry.bytes if entry.bytes is not None else 64 + 11 * (entry.rows + 1 + entry.nnz)
 
 
-def _download(url: str, target: Path, progress: Progress) -> Path:
+def _download(url: str, target: Path, progress: Progress) -> None:
     """`url` in `target`, through `<target>.part` and a note of the version the part belongs to."""
-    if target.is_file():
-        return target
-    part, note = target.with_name(target.name + ".part"), target.with_name(target.name + ".part.json")
+    part, note = target.with_name(target.name + ".part"), target.with_name(target.name + ".part.version")
     try:
-        return _transfer(url, target, part, note, progress)
+        if not target.is_file():
+            _transfer(url, part, note, progress)
+            part.replace(target)  # the part outlives a broken connection, so that the next call goes on with it
+            note.unlink()
     except requests.RequestException as error:
         kept = " What was received is kept and will be continued." if part.is_file() else ""
         raise FetchError(f"{url}: download failed ({_reason(error)}).{kept}") from error
 
 
-def _transfer(url: str, target: Path, part: Path, note: Path, progress: Progress) -> Path:
+def _transfer(url: str, part: Path, note: Path, progress: Progress) -> None:
     have = part.stat().st_size if part.is_file() else 0
-    version = _version(note) if have else ""
-    headers = {"Range": f"bytes={have}-", "If-Range": version} if have and version else {}
+    version = note.read_text("ascii", "ignore").partition("\n")[0] if have and note.is_file() else ""
+    headers = {"Range": f"bytes={have}-", "If-Range": version} if version else {}
     # The archive is compressed already; a transparent second layer would break byte ranges.
     headers["Accept-Encoding"] = "identity"
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
         if answer.status_code == 416:
             part.unlink()
-            return _transfer(url, target, part, note, progress)
+            return _transfer(url, part, note, progress)
         answer.raise_for_status()
         resumed = answer.status_code == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if answer.status_code == 206 and not resumed:
@@ -125,7 +127,7 @@ def _transfer(url: str, target: Path, part: Path, note: Path, progress: Progress
         if (total or 0) > MAX_ARCHIVE_BYTES:
             raise FetchError(f"{url}: archive of {total} bytes is larger than the {MAX_ARCHIVE_BYTES} allowed.")
         etag = answer.headers.get("ETag", "")
-        note.write_text(json.dumps({"version": "" if etag.startswith("W/") else etag}), encoding="utf-8")
+        note.write_text("" if etag.startswith("W/") else etag, encoding="utf-8")
         task = progress.add_task("download", total=total, completed=start)
         with part.open("ab" if resumed else "wb") as stream:
             for piece in answer.iter_content(_PIECE):
@@ -136,17 +138,6 @@ def _transfer(url: str, target: Path, part: Path, note: Path, progress: Progress
             size = stream.tell()
     if total is not None and size != total:
         raise requests.ConnectionError(f"connection closed after {size} of {total} bytes")
-    part.replace(target)  # the part outlives a broken connection, so that the next call goes on with it
-    note.unlink()
-    return target
-
-
-def _version(note: Path) -> str:
-    try:
-        version = json.loads(note.read_text(encoding="utf-8"))["version"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return version if isinstance(version, str) else ""
 
 
 def _reason(error: requests.RequestException) -> str:
@@ -205,10 +196,6 @@ def _members(tar: tarfile.TarFile, matrices_bytes: int) -> Iterator[tuple[str, t
         yield "/".join(parts[1:] if parts and parts[0] == "dlmc" else parts), member
 
 
-class _Failure(click.ClickException):
-    exit_code = 2
-
-
 @click.group(name="fetch")
 def command() -> None:
     """Download data sets that cannot be part of the package."""
@@ -222,10 +209,7 @@ def command() -> None:
 def dlmc(dest: Path | None, url: str) -> None:
     """The Deep Learning Matrix Collection: 3,846 pruned weight patterns of ResNet-50 and Transformer."""
     folder = dest if dest is not None else paths.cache()
-    try:
-        fetched = fetch_dlmc(folder, url)
-    except FetchError as error:
-        raise _Failure(str(error)) from error
+    fetched = fetch_dlmc(folder, url)
     click.echo(f"{folder / 'dlmc'}: {fetched.extracted} matrices fetched, {fetched.present} were there already.")
     if folder not in paths.data_roots():
         click.echo(f"Set NNZBENCH_DATA={folder} so that runs find them.")

@@ -154,33 +154,24 @@ def _body(header: _Header, text: bytes) -> Any:
         table = pd.read_csv(io.BytesIO(text), **options).to_numpy()
     if table.shape != (header.entries, fields):
         raise ValueError(f"holds {table.shape[0]} lines of {table.shape[1]} numbers, not {header.entries} of {fields}")
-    if not header.coordinate:
-        return _dense(header, table[:, 0])
-    places = table[:, :2]
-    if not ((places >= 1) & (places <= (header.rows, header.columns)) & (places == np.floor(places))).all():
-        raise ValueError(f"a place is not one of {header.rows} x {header.columns}")
-    row, column = (places - 1).astype(np.int64).T
-    values = table[:, 2] if fields == 3 else np.ones(len(table))
+    skew = header.symmetry == "skew-symmetric"
+    if header.coordinate:
+        places = table[:, :2]
+        if not ((places >= 1) & (places <= (header.rows, header.columns)) & (places == np.floor(places))).all():
+            raise ValueError(f"a place is not one of {header.rows} x {header.columns}")
+        row, column = (places - 1).astype(np.int64).T
+    elif header.symmetry == "general":
+        column, row = np.divmod(np.arange(header.entries), header.rows)
+    else:
+        column, row = np.triu_indices(header.rows, k=int(skew))
+    values = table[:, -1] if header.field != "pattern" else np.ones(len(table))
     if header.symmetry != "general":
         if header.rows != header.columns or (row < column).any():
             raise ValueError("stores more than the lower half of a symmetric matrix")
         below = row != column
-        mirrored = values[below] * (-1 if header.symmetry == "skew-symmetric" else 1)
         row, column = np.append(row, column[below]), np.append(column, row[below])
-        values = np.append(values, mirrored)
+        values = np.append(values, values[below] * (-1 if skew else 1))
     return scipy.sparse.coo_array((values, (row, column)), shape=(header.rows, header.columns))
-
-
-def _dense(header: _Header, values: NDArray[np.float64]) -> Any:
-    """A dense matrix by columns, of a symmetric one the lower half."""
-    if header.symmetry == "general":
-        return scipy.sparse.coo_array(values.reshape((header.rows, header.columns), order="F"))
-    whole = np.zeros((header.rows, header.rows))
-    skew = header.symmetry == "skew-symmetric"
-    column, row = np.triu_indices(header.rows, k=int(skew))
-    whole[row, column] = values
-    whole[column, row] = -values if skew else values
-    return scipy.sparse.coo_array(whole)
 
 
 def _require_market(path: Path, size: int) -> _Header:
@@ -213,7 +204,8 @@ def _require_market(path: Path, size: int) -> _Header:
         raise MatrixError(f"{path}: is truncated, {size} bytes cannot hold {count} entries.")
     if wanted == 3 and count > rows * columns:
         raise MatrixError(f"{path}: gives {count} entries for only {rows} x {columns} positions.")
-    return _Header(wanted == 3, words["field"], symmetry, rows, columns, count, end)
+    field = words["field"] if wanted == 3 else "real"
+    return _Header(wanted == 3, field, symmetry, rows, columns, count, end)
 
 
 def read_scipy(path: Path) -> tuple[CSR, str]:
@@ -230,27 +222,16 @@ def read_scipy(path: Path) -> tuple[CSR, str]:
     data = load_array(path, "data", _VALUES)
     require_memory(str(path), _ENTRY_BYTES * data.size)
     first, second = (load_array(path, one, _INDICES) for one in _ARRAYS[kind])
-    if any(array.ndim != 1 for array in (data, first, second)) or data.size != first.size:
-        raise MatrixError(f"{path}: has {first.size} indices for {data.size} values.")
-    if kind == "coo":
-        if second.size != first.size:
-            raise MatrixError(f"{path}: has {first.size} rows for {second.size} columns.")
-        outer, inner = first.astype(np.int64), second.astype(np.int64)
-    else:
-        lines = rows if kind == "csr" else columns
-        steps: NDArray[np.int64] = second[1:].astype(np.int64) - second[:-1].astype(np.int64)
-        if second.size != lines + 1 or second[0] != 0 or second[-1] != data.size or (steps < 0).any():
-            raise MatrixError(f"{path}: array 'indptr' does not run from 0 to {data.size} over {lines} lines.")
-        outer, inner = np.repeat(np.arange(lines), steps), first.astype(np.int64)
-        if kind == "csc":
-            outer, inner = inner, outer
-    for what, found, most in (("row", outer, rows), ("column", inner, columns)):
-        if found.size and not (found.min() >= 0 and found.max() < most):
-            raise MatrixError(f"{path}: a {what} index is outside 0..{most - 1}.")
-    csr = _checked(
-        str(path), scipy.sparse.coo_array((data, (outer, inner)), shape=(rows, columns)), data.dtype == np.bool_
-    )
-    return csr, "pattern" if data.dtype == np.bool_ else data.dtype.name
+    with reading(path, "a readable sparse matrix", _FAULTS):
+        if kind == "coo":
+            found = scipy.sparse.coo_array((data, (first, second)), shape=(rows, columns))
+        else:
+            packed = getattr(scipy.sparse, f"{kind}_array")((data, first, second), shape=(rows, columns))
+            packed.check_format(full_check=True)
+            if packed.indptr[-1] != data.size:
+                raise ValueError(f"{data.size} values for {packed.indptr[-1]} places")
+            found = packed.tocoo()
+    return _checked(str(path), found, data.dtype == np.bool_), "pattern" if data.dtype == np.bool_ else data.dtype.name
 
 
 def from_scipy(where: str, matrix: Any) -> CSR:
