@@ -3,13 +3,13 @@
 import functools
 import re
 
+import pandas as pd
 import pytest
 
 from nnzbench import paths
 from nnzbench.problems import tables
 from nnzbench.problems.problem import case_of, label_of, name_of, parse, stem_of
 from nnzbench.records.files import folders, records_file
-from nnzbench.records.record import read_frame
 
 COLLECTION = re.compile(r"_b(\d+)_\d+x\d+x\d+_")
 
@@ -19,7 +19,9 @@ def recorded():
     """Names of the records in the repository, by experiment."""
     found: dict[str, set[str]] = {}
     for folder in folders(paths.reports(), "*/*"):
-        found.setdefault(folder.name, set()).update(read_frame(records_file(folder))["problem"].unique())
+        path = records_file(folder)
+        column = pd.read_csv(path)["problem"] if path.suffix == ".csv" else pd.read_parquet(path, columns=["problem"])
+        found.setdefault(folder.name, set()).update(column.squeeze())
     return {experiment: frozenset(names) for experiment, names in found.items()}
 
 
