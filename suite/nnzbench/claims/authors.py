@@ -73,7 +73,7 @@ class Authors:
 
         None of a quantity that is not of its speed.
         """
-        if asked.statistic in ("seconds", "deviation", "instances", "memory", "memory or buffers"):
+        if asked.statistic in ("seconds", "deviation", "instances", "memory"):
             return []
         sides = {one.kernels: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
         return [self._check(asked, one) for one in sides.values()]
@@ -99,8 +99,8 @@ class Authors:
                 return Check(names, float(fact["ratio"]), count, where + self._on, timed=True)
         return Check(names, timed=bool(answering))
 
-    def measure(self, asked: Quantity, arithmetic: str = "f32") -> tuple[Outcome, list[str]]:
-        """The quantity from the authors' times and the libraries' beside them, and the cases that have both."""
+    def measure(self, asked: Quantity, arithmetic: str = "f32") -> Outcome:
+        """The quantity from the authors' times and the libraries' beside them, `of` the cases that have both."""
         wanted = asked.on(arithmetic, judging=True)
         for block in self._blocks(lambda match: self.here and asked.experiment in match.experiments):
             if block.experiment != asked.experiment or block.dtype != asked.subject.math:
@@ -108,15 +108,16 @@ class Authors:
             if wanted.statistic == "exponent":
                 rows = self.cases(wanted).join(self._side(block, wanted, False).rename("median_us"), on="case").dropna()
                 if len(rows):
-                    return Outcome(exponent(rows), len(rows), 0), list(rows["case"])
+                    return Outcome(exponent(rows), len(rows), len(rows), cases=tuple(rows["case"]))
             if wanted.baseline is None:
                 continue
             sides = [self._side(block, wanted, baseline) for baseline in (False, True)]
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
             if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest"):
                 fact = table.facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]
-                return made_of(fact, wanted.statistic, Outcome(math.nan, len(pairs), 0), len(pairs)), list(pairs.index)
-        return Outcome(math.nan, 0, 0), []
+                found = Outcome(math.nan, len(pairs), len(pairs), cases=tuple(pairs.index))
+                return made_of(fact, wanted.statistic, found, len(pairs))
+        return Outcome(math.nan, 0, 0)
 
     def _side(self, block: Block, asked: Quantity, baseline: bool) -> pd.Series[float]:
         """By case: the session's time of the authors' code or the dense library that a side names.

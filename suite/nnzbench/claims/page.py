@@ -1,4 +1,4 @@
-"""`claims.csv` and `claims.md` of one GPU: every claim of the papers with its verdicts."""
+"""The claims with their verdicts: `claims.csv` and `claims.md` of one GPU, `claims/README.md` of all side by side."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.claims.verdicts import JUDGED, WORDS, Verdict, out_of_scope, show
+from nnzbench.facts.results import each
 from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, environment, markdown
 from nnzbench.report.pages.elements import MARK
@@ -21,6 +22,8 @@ HEADER = (
     "claim", "published", "as the paper compares", "over the authors' code", "against the best of today",
     "TF32", "fp16", "cold",
 )  # fmt: skip
+TOGETHER = "claims"
+"""Folder of the page of all GPUs, beside theirs."""
 
 
 def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
@@ -42,15 +45,70 @@ def judged_today(one: Verdict) -> str:
     return one.verdict_today or one.verdict
 
 
+def read_together(reports: Path) -> pd.DataFrame:
+    """The verdicts of each GPU that has a `claims.csv`, one below the other, with the GPU's folder as `gpu`."""
+    found = [pd.read_csv(path).assign(gpu=path.parent.name) for path in sorted(reports.glob("*/claims.csv"))]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["id", "gpu", "verdict"])
+
+
+def sentence(verdicts: pd.DataFrame) -> str:
+    """How many claims are judged on any GPU, on each, and on it alone; empty without verdicts."""
+    if verdicts.empty:
+        return ""
+    judged = verdicts[verdicts["verdict"].isin(JUDGED)]
+    alone = judged.drop_duplicates("id", keep=False)["gpu"].value_counts()
+    gpus, counts = verdicts["gpu"].unique(), judged["gpu"].value_counts()
+    on = [
+        f"{counts.get(gpu, 0)} on {context.gpu_name(gpu, {})}"
+        + f" ({alone.get(gpu, 0)} of them there alone)" * (len(gpus) > 1)
+        for gpu in gpus
+    ]
+    total = verdicts["id"].nunique()
+    return f"Of {total} claims {judged['id'].nunique()} are judged on at least one GPU: {', '.join(on)}."
+
+
+def write_together(reports: Path) -> None:
+    """Writes `claims/README.md` from the `claims.csv` of all GPUs: one counts as judged where any judges it.
+
+    Removes it where no GPU has any.
+    """
+    verdicts = read_together(reports)
+    path = reports / TOGETHER / "README.md"
+    if verdicts.empty:
+        path.unlink(missing_ok=True)
+        return
+    links = {gpu: f"[{context.gpu_name(gpu, {})}](../{gpu}/claims.md)" for gpu in verdicts["gpu"].unique()}
+    cells = {
+        (
+            one.id,
+            one.gpu,
+        ): f"{show(one.measured, one.unit)} {f'**{one.verdict}**' if one.verdict in JUDGED else one.verdict}"
+        for one in each(verdicts)
+    }
+    papers = {}
+    for paper, some in verdicts.drop_duplicates("id").groupby("paper", sort=False):
+        rows = [
+            [
+                f"{one.claim} (`{one.id}`)",
+                show(one.published, one.unit),
+                *(cells.get((one.id, gpu), GAP).strip() for gpu in links),
+            ]
+            for one in each(some)
+        ]
+        papers[paper] = markdown(["claim", "published", *links.values()], rows)
+    text = environment().get_template("claims_joint.md.j2").render(sentence=sentence(verdicts), papers=papers)
+    paths.write_text(path, text)
+
+
 def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
     """`upstream`: whether the GPU has a page of the authors' own codes."""
     papers: dict[str, list[Verdict]] = {}
     for one in verdicts:  # a paper's claims may lie apart in their table
         papers.setdefault(one.paper, []).append(one)
-    counts = {paper: Counter(one.verdict for one in mine) for paper, mine in papers.items()}
-    counts |= {
-        "**all, as the papers compare**": Counter(one.verdict for one in verdicts),
-        "**all, against the best of today**": Counter(map(judged_today, verdicts)),
+    as_published, today = Counter(one.verdict for one in verdicts), Counter(map(judged_today, verdicts))
+    counts = {paper: Counter(one.verdict for one in mine) for paper, mine in papers.items()} | {
+        "**all, as the papers compare**": as_published,
+        "**all, against the best of today**": today,
         "dense baseline in TF32": Counter(one.verdict_tf32 for one in verdicts),
         "dense baseline in fp16": Counter(one.verdict_fp16 for one in verdicts),
     }
@@ -65,9 +123,9 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
         upstream=upstream,
         cut=sum(one.before_tuning != "" for one in verdicts),
         mark=MARK,
-        as_published=Counter(one.verdict for one in verdicts),
-        today=Counter(map(judged_today, verdicts)),
-        counts=markdown(["paper", *WORDS], _counts(counts.items())),
+        as_published=as_published,
+        today=today,
+        counts=markdown(["paper", *WORDS], ([name, *(str(of[word]) for word in WORDS)] for name, of in counts.items())),
         papers={paper: (markdown(HEADER, map(_row, mine)), _by_kernel(mine)) for paper, mine in papers.items()},
         anchor=_anchor,
     )
@@ -79,19 +137,16 @@ def _by_kernel(verdicts: Iterable[Verdict]) -> list[tuple[str, list[Verdict]]]:
     return [(kernel, list(mine)) for kernel, mine in told]
 
 
-def _counts(counts: Iterable[tuple[str, Counter[str]]]) -> Iterable[list[str]]:
-    return ([name, *(str(count[word]) for word in WORDS)] for name, count in counts)
-
-
 def _row(one: Verdict) -> list[str]:
     same = "the same baseline" if one.baseline else GAP
-    today = _judged(one, "today", one.verdict_today, one.problems_today)
+    theirs = show(one.measured_authors, one.unit)
+    over = f"{show(one.authors, 'x') or GAP}{f': theirs {theirs}' if theirs else ''}"
     return [
         f"{one.claim} ([{one.id}](#{_anchor(one.id)}))",
         f"{show(one.published, one.unit)} ({one.published_gpu})",
         _judged(one, "hot", one.verdict, one.problems, one.low, one.high),
-        _authors(one),
-        today if one.baseline_today else same,
+        over,
+        _judged(one, "today", one.verdict_today, one.problems_today) if one.baseline_today else same,
         _judged(one, "tf32", one.verdict_tf32),
         _judged(one, "fp16", one.verdict_fp16),
         _value(one, "cold") or GAP,
@@ -103,14 +158,6 @@ def _value(one: Verdict, which: str) -> str:
     value: float = one.measured if which == "hot" else getattr(one, f"measured_{which}")
     text = show(value, one.unit)
     return f"{text}{MARK}" if text and which in one.before_tuning.split() else text
-
-
-def _authors(one: Verdict) -> str:
-    """How many times as fast as its authors' code the kernel is, and their own number where that judges."""
-    if math.isnan(one.authors) and math.isnan(one.measured_authors):
-        return GAP
-    theirs = show(one.measured_authors, one.unit)
-    return f"{show(one.authors, 'x') or GAP}{f': theirs {theirs}' if theirs else ''}"
 
 
 def _judged(

@@ -21,7 +21,7 @@ from nnzbench.facts import crossover, energy
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
-from nnzbench.facts.results import GPU_DEVICES, each, geometric_mean, load
+from nnzbench.facts.results import GPU_DEVICES, geometric_mean, load
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison, compare, facts_of_pairs, spread
 from nnzbench.kernels.registry import Role
@@ -29,7 +29,6 @@ from nnzbench.problems import tables
 from nnzbench.records.beside import TUNING
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.networks import attention_bytes
 
 JUDGES: frozenset[Role] = frozenset({"paper", "library"})
 """Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
@@ -38,7 +37,7 @@ DENSE_INSIDE = frozenset({"sparse_transformer"})
 
 Statistic = Literal[
     "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory", "memory or buffers",
+    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory",
 ]  # fmt: skip
 WORDS: dict[Statistic, str] = {
     "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
@@ -59,8 +58,6 @@ WORDS: dict[Statistic, str] = {
     "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
     "seconds": "median over the problems of the seconds of a whole search for {subject}",
     "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
-    "memory or buffers": "device memory that {baseline} takes over what {subject} takes, each at its fastest variant: "
-    "measured, or where it was not, counted from their buffers",
 }
 Measured = Literal["times", "energy", "watts"]
 """Times, or what `nnzbench energy` measured: joules per launch, power."""
@@ -164,10 +161,15 @@ class Outcome:
     NaN where it is not known."""
     synthetic: int = 0
     """Of the cases, those on generated patterns that stand for real ones."""
-    obstacle: str = ""
-    """Why the number is not of what is claimed, such as one that was counted."""
     cut: bool = False
     """Whether it stands on kernels that were not tuned on some problem."""
+    cases: tuple[str, ...] = ()
+    """Of those that a number from authors' times is of, their names."""
+
+    @property
+    def problems(self) -> str:
+        """`n of m`; empty where there can be none."""
+        return f"{self.have} of {self.of}" if self.of else ""
 
 
 class Records:
@@ -180,7 +182,7 @@ class Records:
         self._refused: set[str] = set()
         self._facts: dict[tuple[str, bool, Comparison], pd.DataFrame] = {}
 
-    def measure(self, asked: Quantity, policy: str, arithmetic: str = "f32", judging: bool = True) -> Outcome:
+    def measure(self, asked: Quantity, arithmetic: str = "f32", policy: str = "hot", judging: bool = True) -> Outcome:
         """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
         wanted = asked.on(arithmetic, judging)
         policy = policy if wanted.of == "times" else wanted.of
@@ -197,13 +199,13 @@ class Records:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
         found = Outcome(math.nan, int(facts["n"].sum()), of, cut=not facts["tuned"].all())
         synthetic = mine["source"].str.startswith("standin:")
-        in_memory = wanted.statistic in ("memory", "memory or buffers")
-        if in_memory or synthetic.any():
-            theirs = self._rows(wanted, policy, wanted.baseline)
-            paired = mine.index.isin(theirs.index)
-            found = replace(found, synthetic=int((synthetic & paired).sum()))
-            if in_memory:
-                return _memory(mine[paired], theirs, found, wanted)
+        theirs = self._rows(wanted, policy, wanted.baseline)
+        found = replace(found, synthetic=int((synthetic & mine.index.isin(theirs.index)).sum()))
+        if wanted.statistic == "memory":
+            ratio = float((theirs["memory_bytes"] / mine["memory_bytes"]).mean())
+            if math.isnan(ratio):
+                return Outcome(math.nan, 0, of, "The memory of one of them was not measured.")
+            return replace(found, value=ratio)
         if wanted.statistic == "crossover":
             return _crossover(facts, found)
         matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
@@ -273,7 +275,7 @@ class Records:
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
         sides = (asked.subject, asked.second or asked.subject)
         first, second = (
-            self.measure(replace(asked, subject=side, second=None, statistic="crossover"), policy, judging=False)
+            self.measure(replace(asked, subject=side, second=None, statistic="crossover"), policy=policy, judging=False)
             for side in sides
         )
         parts = zip(sides, (first, second), strict=True)
@@ -384,17 +386,6 @@ def _crossover(facts: pd.DataFrame, found: Outcome) -> Outcome:
     if found.have < found.of:
         return replace(found, note=f"{where} Not all sparsities are recorded.")
     return replace(found, value=at if at == crossover.NEVER else levels.min(), note=where)
-
-
-def _memory(mine: pd.DataFrame, theirs: pd.DataFrame, found: Outcome, asked: Quantity) -> Outcome:
-    """Of the one case that both sides have."""
-    (own,), (other,) = each(mine), each(theirs.loc[mine.index])
-    if not math.isnan(other.memory_bytes / own.memory_bytes):
-        return replace(found, value=other.memory_bytes / own.memory_bytes)
-    if asked.statistic == "memory":
-        return replace(found, have=0, note="The memory of one of them was not measured.", synthetic=0, cut=False)
-    counted = [attention_bytes(r.kernel, r.variant, r.math, r.m, r.k, r.n, r.nnz) for r in (own, other)]
-    return replace(found, value=counted[1] / counted[0], obstacle="Counted, not measured.")
 
 
 @functools.cache

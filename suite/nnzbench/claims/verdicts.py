@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import pandas as pd
 
 from nnzbench import paths
 from nnzbench.claims.authors import Authors, Check
 from nnzbench.claims.methods import Rule
 from nnzbench.claims.quantities import Outcome, Quantity, Records
 from nnzbench.claims.rules import RULES
+from nnzbench.facts.results import geometric_mean
 from nnzbench.facts.selector import MATHS
 from nnzbench.records.record import RecordError
 
@@ -32,26 +35,28 @@ POINTS = 5.0
 TENSOR_CORES = {"tf32": "tf32", "fp16": "f16"}
 """Arithmetic that a dense baseline is asked for beside fp32, by its name in the columns of a verdict."""
 
-COLUMNS = (
-    "id", "paper", "where", "claim", "experiment", "published", "unit", "published_gpu", "baseline", "math", "better",
-    "scale", "break_even", "problems", "obstacle", "remark",
-)  # fmt: skip
-
 Scale = Literal["ratio", "points", "density", "least", "same"]
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One row of `claims.csv`."""
+class Published:
+    """What a paper says, which its verdict tells again."""
 
     id: str
     paper: str
     where: str
+    """Section, figure or table."""
     claim: str
     experiment: str
     published: float
     unit: str
     published_gpu: str
+
+
+@dataclass(frozen=True)
+class Claim(Published):
+    """One row of `claims.csv`."""
+
     baseline: str
     math: str
     better: Literal["higher", "lower"]
@@ -68,21 +73,12 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Published):
     """One claim beside what the records say of it. Numbers that are not known are NaN, words that are not are empty.
 
     A verdict is one of `WORDS`, or empty where the claim has no such baseline.
     """
 
-    id: str
-    paper: str
-    where: str
-    """Section, figure or table."""
-    claim: str
-    experiment: str
-    unit: str
-    published: float
-    published_gpu: str
     kernel: str
     """Whose kernel was judged: the paper's method as published, or a library where the claim is about one."""
     baseline: str = ""
@@ -128,33 +124,29 @@ def read() -> list[Claim]:
     path = paths.datasets() / "published" / "claims.csv"
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise RecordError(f"{path}: the columns must be {', '.join(COLUMNS)}")
+        columns = [one.name for one in fields(Claim)]
+        if rows.fieldnames != columns:
+            raise RecordError(f"{path}: the columns must be {', '.join(columns)}")
         return [_claim(path, line, row) for line, row in enumerate(rows, start=2)]
 
 
-def out_of_scope() -> list[dict[str, str]]:
+def out_of_scope() -> pd.DataFrame:
     """The papers' other quantitative claims, which no record of this suite is about: accuracy, energy, other chips."""
-    path = paths.datasets() / "published" / "claims_out_of_scope.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return pd.read_csv(paths.datasets() / "published" / "claims_out_of_scope.csv")
 
 
-def _claim(path: Path, line: int, row: dict[str, str]) -> Claim:
+def _claim(path: Path, line: int, row: dict[str, Any]) -> Claim:
     try:
-        if row["better"] not in ("higher", "lower") or row["scale"] not in get_args(Scale):
-            raise ValueError
-        numbers = ("published", "break_even", "problems")
-        words = {name: text for name, text in row.items() if name not in numbers}
-        break_even, problems = float(row["break_even"] or "nan"), int(row["problems"] or 0)
-        return Claim(
-            published=float(row["published"]),
-            break_even=break_even,
-            problems=problems,
-            **words,  # type: ignore[arg-type]
-        )
+        numbers = {
+            "published": float(row["published"]),
+            "break_even": float(row["break_even"] or "nan"),
+            "problems": int(row["problems"] or 0),
+        }
+        if row["better"] in ("higher", "lower") and row["scale"] in get_args(Scale):
+            return Claim(**row | numbers)
     except (TypeError, ValueError):
-        raise RecordError(f"{path}, line {line}: a claim's number, 'better' or 'scale' is not one") from None
+        pass
+    raise RecordError(f"{path}, line {line}: a claim's number, 'better' or 'scale' is not one")
 
 
 def verdict(claim: Claim, measured: float) -> str:
@@ -191,10 +183,6 @@ def _within_band(ratio: float) -> bool:
     return 1 / BAND <= ratio <= BAND
 
 
-OF_CLAIM = ("id", "paper", "where", "claim", "experiment", "unit", "published", "published_gpu")
-"""Of a claim, what its verdict tells again."""
-
-
 def judge(reports: Path, gpu: str) -> list[Verdict]:
     """Every claim, judged by the records below `reports/gpu`; a file that breaks the schema counts as not there."""
     records = Records(reports, gpu)
@@ -204,65 +192,58 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
 
 def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -> Verdict:
     """A rule may also be the reason why there is no number."""
-    told: dict[str, Any] = {name: getattr(claim, name) for name in OF_CLAIM}
+    told: dict[str, Any] = {one.name: getattr(claim, one.name) for one in fields(Published)}
     if isinstance(rule, str):
         return Verdict(**told, kernel="none", reason=rule, note=claim.remark)
-    checks: list[Check] = []
+    rule = rule.on(claim.experiment)
     if rule.gpus:
-        found = {"hot": records.between(_of(claim, rule.quantity), *rule.gpus)}
+        found, checks = {"hot": records.between(rule.quantity, *rule.gpus)}, []
     else:
-        found = _measured(claim, rule, records)
-        checks = authors.checks(_of(claim, rule.quantity))
+        found, checks = _measured(rule, records.measure), authors.checks(rule.quantity)
+        if rule.quantity.of == "times":
+            found["cold"] = records.measure(rule.quantity, policy="cold")
+    held = {name: _held(claim, one) for name, one in found.items()}
+    words, reason, hot = {name: word for name, (word, _) in held.items()}, held["hot"][1], found["hot"]
     far = [one for one in checks if one.far]
-    alone = bool(checks) and not found["hot"].have
-    theirs = _authors_number(claim, rule, authors) if far or alone else _NONE
-    words = {name: _word(claim, outcome) for name, outcome in found.items()}
-    reason = _reason(claim, found["hot"]) if words["hot"] not in JUDGED else ""
-    if rule.readings and not far and not found["hot"].obstacle:
-        others = [records.measure(_of(claim, one), "hot") for one in rule.readings]
-        words["hot"], reason = _of_all(claim, [found["hot"], *others], words["hot"], reason)
+    alone = bool(checks) and not hot.have
+    theirs = _authors_number(claim, rule, authors) if far or alone else _Theirs()
+    if rule.readings and not far:
+        words["hot"], reason = _of_all(claim, [hot, *map(records.measure, rule.readings)], words["hot"], reason)
     open_to = (*JUDGED, UNDECIDED, *((NOT_COMPARABLE,) if rule.readings else ()))
     if (far and words["hot"] in open_to) or (alone and theirs.words and not claim.obstacle):
         words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):
         reason = f"{reason} {theirs.why}"
-    hot = found.pop("hot")
-    told |= {f"measured_{name}": math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
-    told |= {f"verdict_{name}": word for name, word in words.items() if name not in ("hot", "cold")}
+    for name, one in found.items():
+        told[f"measured_{name}".removesuffix("_hot")] = math.nan if math.isinf(one.value) else one.value
+        told |= {f"verdict_{name}".removesuffix("_hot"): words[name]} if name != "cold" else {}
     if rule.today:
-        told |= {"baseline_today": rule.today.against, "problems_today": _counted(found["today"])}
-    sample = hot.of < claim.problems
+        told |= {"baseline_today": rule.today.against, "problems_today": found["today"].problems}
+    if hot.of < claim.problems:
+        told |= {"low": hot.low, "high": math.nan if math.isinf(hot.high) else hot.high}
+    ratios = [one.ratio for one in checks if one.ratio > 0]
     return Verdict(
         **told,
         kernel=rule.kernel,
         baseline=rule.quantity.against,
-        measured=math.nan if math.isinf(hot.value) else hot.value,
-        low=hot.low if sample else math.nan,
-        high=hot.high if sample and not math.isinf(hot.high) else math.nan,
-        authors=max(
-            (one.ratio for one in checks if one.ratio > 0), key=lambda one: abs(math.log(one)), default=math.nan
-        ),
+        authors=max(ratios, key=lambda one: abs(math.log(one)), default=math.nan),
         measured_authors=theirs.value,
-        verdict=words["hot"],
-        problems=_counted(hot),
+        problems=hot.problems,
         reason=reason,
         rule=rule.quantity.words,
         note=" ".join(_notes(claim, rule, records, hot, words, checks, theirs)),
-        before_tuning=" ".join(name for name, one in {"hot": hot, **found}.items() if one.cut),
+        before_tuning=" ".join(name for name, one in found.items() if one.cut),
     )
 
 
-def _measured(claim: Claim, rule: Rule, records: Records) -> dict[str, Outcome]:
-    """The number as the paper compares (`hot`), against the best of `today`, in each arithmetic, and `cold`."""
-    quantity, today = _of(claim, rule.quantity), rule.today and _of(claim, rule.today)
-    found = {"hot": records.measure(quantity, "hot")}
-    if today:
-        found["today"] = records.measure(today, "hot")
-    dense = today or quantity
-    if dense.dense:
-        found |= {name: records.measure(dense, "hot", math_class) for name, math_class in TENSOR_CORES.items()}
-    return found | ({"cold": records.measure(quantity, "cold")} if quantity.of == "times" else {})
+def _measured(rule: Rule, measure: Callable[[Quantity, str], Outcome]) -> dict[str, Outcome]:
+    """The number as the paper compares (`hot`), against the best of `today`, and that in each arithmetic."""
+    found = {"hot": measure(rule.quantity, "f32")}
+    if rule.today:
+        found["today"] = measure(rule.today, "f32")
+    dense = rule.today or rule.quantity
+    return found | ({name: measure(dense, one) for name, one in TENSOR_CORES.items()} if dense.dense else {})
 
 
 @dataclass(frozen=True)
@@ -276,99 +257,64 @@ class _Theirs:
     why: str = ""
 
 
-_NONE = _Theirs()
-
-
 def _authors_number(claim: Claim, rule: Rule, authors: Authors) -> _Theirs:
-    quantity = _of(claim, rule.quantity)
     if not authors.here:
         return _Theirs(why="Theirs was not timed on this GPU.")
-    found = {"hot": authors.measure(quantity)}
-    if rule.today:
-        found["today"] = authors.measure(_of(claim, rule.today))
-    if quantity.dense:
-        found |= {name: authors.measure(quantity, math_class) for name, math_class in TENSOR_CORES.items()}
-    (hot, cases), of = found["hot"], authors.cases(quantity)["case"].nunique()
+    found = _measured(rule, authors.measure)
+    hot, of = found["hot"], authors.cases(rule.quantity)["case"].nunique()
     if not hot.have:
         return _Theirs(why="Of theirs there are no times of what is compared.")
     note = f"By the authors' times {show(hot.value, claim.unit)} ({hot.have} of {of})"
-    printed = _printed(rule.printed, cases) if hot.have < of and rule.printed else math.nan
+    printed = _printed(rule.printed, hot.cases) if hot.have < of and rule.printed else math.nan
     if not math.isnan(printed):
         claim = replace(claim, published=printed)
         note += f", where the paper has {show(printed, claim.unit)}"
     elif hot.have < of:
         return _Theirs(value=hot.value, why=f"{note}: not all of the claim's problems.")
-    free = replace(claim, obstacle="")
-    words = {name: _word(free, replace(one, of=one.have)) for name, (one, _) in found.items()}
-    others = [authors.measure(_of(claim, one))[0] for one in rule.readings]
-    words["hot"], why = _of_all(
-        claim, [replace(one, of=one.have) for one in (hot, *others)], words["hot"], claim.obstacle
-    )
+    words = {name: _held(replace(claim, obstacle=""), one)[0] for name, one in found.items()}
+    others = [authors.measure(one) for one in rule.readings]
+    words["hot"], why = _of_all(claim, [hot, *others], words["hot"], claim.obstacle)
     return _Theirs(words if words["hot"] in JUDGED or not others else {}, hot.value, f"{note}.", why)
 
 
 def _printed(name: str, cases: Sequence[str]) -> float:
     """The geometric mean of the printed speed-ups of the cases `<problem>_..._<percent of zeros>`."""
-    with (paths.datasets() / "published" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        rows = {
-            (int(row["problem"]), round(100 * float(row["sparsity"]))): row["speedup"] for row in csv.DictReader(file)
-        }
-    found = [float(rows[int(one.partition("_")[0]), round(float(one.rpartition("_")[2]))]) for one in cases]
-    return math.exp(math.fsum(map(math.log, found)) / len(found))
+    table = pd.read_csv(paths.datasets() / "published" / f"{name}.csv")
+    printed = table.set_index([table["problem"], (100 * table["sparsity"]).round()])["speedup"]
+    return geometric_mean(printed.loc[[(int(one[: one.index("_")]), float(one.rpartition("_")[2])) for one in cases]])
 
 
 def _of_all(claim: Claim, found: Sequence[Outcome], word: str, reason: str) -> tuple[str, str]:
     """The verdict on every reading of what the paper leaves open, and where they differ the reason for none."""
-    free = replace(claim, obstacle="")
-    words = {_word(free, one) for one in found}
+    words = {_held(replace(claim, obstacle=""), one)[0] for one in found}
     if len(words) == 1 and words <= {*JUDGED}:
         return words.pop(), ""
     values = ", ".join(show(one.value, claim.unit) for one in found[1:] if one.have)
     return word, f"{reason} Read otherwise: {values}." if values else reason
 
 
-def _of(claim: Claim, quantity: Quantity) -> Quantity:
-    return quantity if quantity.experiment else replace(quantity, experiment=claim.experiment)
-
-
-def _counted(outcome: Outcome) -> str:
-    return f"{outcome.have} of {outcome.of}" if outcome.of else ""
-
-
-def obstacle(claim: Claim, outcome: Outcome) -> str:
-    """Why a number can't be held against the claim, empty where it can."""
-    if claim.obstacle or outcome.obstacle:
-        return f"{outcome.obstacle} {claim.obstacle}".strip()
-    if outcome.have < outcome.of:
-        return f"{outcome.have} of {outcome.of} problems are recorded."
-    return ""
+def _held(claim: Claim, outcome: Outcome) -> tuple[str, str]:
+    """The verdict on an outcome, and where it is none of `JUDGED` why."""
+    if not outcome.have:
+        return NOT_MEASURABLE, outcome.note or claim.obstacle
+    lacking = f"{outcome.problems} problems are recorded." if outcome.have < outcome.of else ""
+    if claim.obstacle or lacking:
+        return NOT_COMPARABLE, claim.obstacle or lacking
+    if undecided := _undecided(claim, outcome):
+        return UNDECIDED, undecided
+    word = verdict(claim, outcome.value)
+    return word, "" if word in JUDGED else outcome.note
 
 
 def _undecided(claim: Claim, outcome: Outcome) -> str:
     """Of a sample of the paper's problems: why it does not decide, empty where it does."""
-    if outcome.of >= claim.problems:
-        return ""
     words = {verdict(claim, one) for one in (outcome.low, outcome.value, outcome.high)}
-    if len(words) == 1:
+    if outcome.of >= claim.problems or len(words) == 1:
         return ""
     upper = "upwards" if math.isinf(outcome.high) else f"to {show(outcome.high, claim.unit)}"
     holds = ", which holds the paper's number" if outcome.low <= claim.published <= outcome.high else ""
     interval = f"the number of all lies from {show(outcome.low, claim.unit)} {upper}{holds}"
     return f"Of the paper's {claim.problems:,} problems {outcome.of:,} are recorded, a sample: {interval}."
-
-
-def _reason(claim: Claim, outcome: Outcome) -> str:
-    if not outcome.have:
-        return outcome.note or claim.obstacle
-    return obstacle(claim, outcome) or _undecided(claim, outcome) or outcome.note
-
-
-def _word(claim: Claim, outcome: Outcome) -> str:
-    if not outcome.have:
-        return NOT_MEASURABLE
-    if obstacle(claim, outcome):
-        return NOT_COMPARABLE
-    return UNDECIDED if _undecided(claim, outcome) else verdict(claim, outcome.value)
 
 
 def _notes(
@@ -392,21 +338,15 @@ def _notes(
     if hot.synthetic:
         yield f"{hot.synthetic} of {hot.have} problems are on synthetic patterns."
     for name, quantity in rule.beside.items():
-        yield from _beside(claim, name, _of(claim, quantity), records)
+        maths = ("f32", *TENSOR_CORES.values()) if quantity.dense else ("f32",)
+        found = {one: records.measure(quantity, one, judging=False) for one in maths}
+        known = {one: outcome.value for one, outcome in found.items() if math.isfinite(outcome.value)}
+        if "f32" in known:
+            numbers = [f"{MATHS[one]} " * (one != "f32") + show(value, claim.unit) for one, value in known.items()]
+            where = "" if quantity.experiment == claim.experiment else f" in {quantity.experiment}"
+            yield f"{name}: {', '.join(numbers)} ({found['f32'].problems}{where})."
     if claim.remark:
         yield claim.remark
-
-
-def _beside(claim: Claim, name: str, quantity: Quantity, records: Records) -> Iterator[str]:
-    """One sentence with the number in each arithmetic of the dense baseline, or none without records."""
-    maths = ("f32", *TENSOR_CORES.values()) if quantity.dense else ("f32",)
-    found = {one: records.measure(quantity, "hot", one, judging=False) for one in maths}
-    known = {one: outcome.value for one, outcome in found.items() if math.isfinite(outcome.value)}
-    if "f32" not in known:
-        return
-    numbers = ", ".join(f"{MATHS[one]} " * (one != "f32") + show(value, claim.unit) for one, value in known.items())
-    where = "" if quantity.experiment == claim.experiment else f" in {quantity.experiment}"
-    yield f"{name}: {numbers} ({found['f32'].have} of {found['f32'].of}{where})."
 
 
 def show(value: float, unit: str) -> str:

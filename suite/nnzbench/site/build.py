@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.claims import joint
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
 from nnzbench.devices.cpu_device import CpuDevice
@@ -109,7 +108,7 @@ def build(
     built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
     for name in slugs:
         coverage.write(reports, name, {folder: counted for folder, (_, counted) in drawn.items()})
-    joint.write(reports)
+    claims_page.write_together(reports)
     if everything:
         progress.step(html.NAME)
         html.write(reports, list(EXPERIMENTS), everything)

@@ -9,7 +9,6 @@ import fake_records
 from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, Judged, figure1, of_nothing, table1
 from fake_records import write
 
-from nnzbench.claims import joint
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
 from nnzbench.claims.verdicts import Verdict
@@ -107,13 +106,13 @@ def test_a_claim_counts_as_judged_where_any_gpu_judges_it(tmp_path):
         "nvidia-a": [dataclasses.replace(first, verdict="weaker", measured=2.0), second],
         "nvidia-b": [dataclasses.replace(first, verdict="reproduced"), dataclasses.replace(third, verdict="stronger")],
     }
-    joint.write(tmp_path)
+    claims_page.write_together(tmp_path)
     assert not (tmp_path / "claims" / "README.md").exists()
     for gpu, verdicts in judges.items():
         (tmp_path / gpu).mkdir()
         claims_page.write(tmp_path, gpu, verdicts)
-    joint.write(tmp_path)
-    told = joint.sentence(joint.read(tmp_path))
+    claims_page.write_together(tmp_path)
+    told = claims_page.sentence(claims_page.read_together(tmp_path))
     assert re.findall(r"\d+", told) == ["3", "2", "1", "0", "2", "1"]
     text = (tmp_path / "claims" / "README.md").read_text()
     assert told in text

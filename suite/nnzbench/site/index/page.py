@@ -14,7 +14,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from nnzbench import paths
-from nnzbench.claims import joint
+from nnzbench.claims import page as claims_page
 from nnzbench.facts import cells
 from nnzbench.facts.results import ResultSet, load
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -94,7 +94,7 @@ def render(
         generations=GENERATIONS if GENERATIONS in beside else "",
         gpus=_gpus(recorded),
         judged=[one for gpu in sound if (one := _judged(gpu, folders[gpu]))],
-        together=joint.sentence(joint.read(recorded[0].folder.parents[1])) if recorded else "",
+        together=claims_page.sentence(claims_page.read_together(recorded[0].folder.parents[1])) if recorded else "",
         policies=context.POLICIES,
         theme=THEME,
         data=data,

@@ -171,7 +171,7 @@ def test_the_claim_is_the_slowest_over_the_fastest_of_a_size(folder):
     place = folder.parent / "reports" / "nvidia-h200"
     place.mkdir(parents=True)
     shutil.copytree(folder, place / "sparsert_instances")
-    assert Records(place.parent, "nvidia-h200").measure(asked, "hot").value == pytest.approx(1.2)
+    assert Records(place.parent, "nvidia-h200").measure(asked).value == pytest.approx(1.2)
 
 
 def test_the_page_tells_it(folder):
