@@ -26,29 +26,15 @@ NEAR = (0.85, 1.15)
 class Check:
     """One kernel, or those that stand for it, beside its authors' code."""
 
-    kernel: str
     ratio: float = math.nan
-    """How many times as fast it is as theirs, a geometric mean; NaN where theirs was not timed."""
-    problems: int = 0
-    where: str = ""
-    """Whose problems these are, and on which GPU."""
-    timed: bool = False
-    """Whether their code was timed at all."""
+    """How many times as fast as theirs it is, a geometric mean; NaN where theirs was not timed, or it not there."""
+    words: str = ""
+    """One sentence."""
 
     @property
     def far(self) -> bool:
         """Whether it is known not to speak for the paper."""
         return not (math.isnan(self.ratio) or NEAR[0] <= self.ratio <= NEAR[1])
-
-    @property
-    def words(self) -> str:
-        """One sentence."""
-        if math.isnan(self.ratio):
-            if self.timed:
-                return f"No time of `{self.kernel}` is recorded where its authors' code was timed."
-            return f"No times of the authors' code are known for `{self.kernel}`."
-        counted = f"{self.problems} problem{'s' * (self.problems != 1)}"
-        return f"`{self.kernel}` is {self.ratio:.2f} times as fast as its authors' code ({counted} {self.where})."
 
 
 class Authors:
@@ -85,19 +71,18 @@ class Authors:
             for block in self._blocks(lambda match: side.kernel in {pair.kernel for pair in match.pairs})
             for at in _answers(block, side)
         ]
-        own = [(block, rows) for block, rows in answering if block.experiment == asked.experiment]
-        claimed = [(block, rows.merge(self._cases(asked.experiment, asked.group), on="problem")) for block, rows in own]
-        for some, where in (
-            (claimed, "of this claim"),
-            (own, f"of {asked.experiment}"),
-            (answering, "of other experiments"),
-        ):
-            pairs = [rows[["us", "over_us"]].dropna() for _, rows in some]
-            count = sum(map(len, pairs))
-            if count:
-                fact = table.facts_of_pairs(pd.concat(pairs).assign(**UNNAMED)).iloc[0]
-                return Check(names, float(fact["ratio"]), count, where + self._on, timed=True)
-        return Check(names, timed=bool(answering))
+        own = [rows for block, rows in answering if block.experiment == asked.experiment]
+        claimed = [rows.merge(self.cases(asked), on="problem") for rows in own]
+        wider = {"this claim": claimed, asked.experiment: own, "other experiments": [rows for _, rows in answering]}
+        for of, some in wider.items():
+            pairs = pd.concat([rows[["us", "over_us"]].dropna() for rows in some]) if some else pd.DataFrame()
+            if count := len(pairs):
+                ratio = float(table.facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]["ratio"])
+                where = f"{count} problem{'s' * (count != 1)} of {of}{self._on}"
+                return Check(ratio, f"`{names}` is {ratio:.2f} times as fast as its authors' code ({where}).")
+        if answering:
+            return Check(words=f"No time of `{names}` is recorded where its authors' code was timed.")
+        return Check(words=f"No times of the authors' code are known for `{names}`.")
 
     def measure(self, asked: Quantity, arithmetic: str = "f32") -> Outcome:
         """The quantity from the authors' times and the libraries' beside them, `of` the cases that have both."""

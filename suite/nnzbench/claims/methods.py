@@ -61,7 +61,7 @@ class Method:
         baseline: Selector | None,
         today: Selector | Sides | None = None,
         statistic: Statistic = "geometric mean",
-        beside: Mapping[str, Sides | Quantity] | None = None,
+        beside: Mapping[str, Sides] | None = None,
     ) -> Rule:
         """The rule on these problems. `today` is the best of today's baselines, with another subject or this one."""
         quantity = Quantity(self.subject, baseline, group, statistic)
@@ -72,10 +72,7 @@ class Method:
             for one in self.others
             if best
         }
-        for name, other in (beside or {}).items():
-            if not isinstance(other, Quantity):
-                other = replace(quantity, subject=other[0], baseline=other[1])
-            found[name] = other
+        found |= {name: replace(quantity, subject=one, baseline=best) for name, (one, best) in (beside or {}).items()}
         return Rule(self.words, quantity, now, found)
 
 
@@ -102,30 +99,21 @@ CUDA_10_1 = Selector(
 """On column-major operands: its generic interface had no other order, and no later algorithm."""
 sparsert = Method("`sparsert_paper`, the paper's tilings and code generated anew", PAPER, (kernel("sparsert"), OURS))
 sparsert_alone = replace(sparsert, others=())
-_conv = Method(
+conv = Method(
     "`sparsert_conv_paper`, the paper's convolution generated anew",
     kernel("sparsert_conv_paper"),
     (kernel("sparsert_conv"),),
 )
 
 
-def alone(method: Method, group: Group, statistic: Statistic) -> Rule:
-    """What its kernel's times say without another's."""
-    return Rule(method.words, Quantity(method.subject, None, group, statistic))
-
-
 def sparsert_conv(group: Group, baseline: Selector, statistic: Statistic = "geometric mean") -> Rule:
     """Of its table 3, which prints each layer's speed-up."""
     printed = "sparsert_table3_conv" if statistic == "geometric mean" else ""
-    return replace(_conv(group, baseline, statistic=statistic), printed=printed)
+    return replace(conv(group, baseline, statistic=statistic), printed=printed)
 
 
-def padding() -> Rule:
-    """What its tests for padding cost; an image that is padded already needs none."""
-    method = replace(_conv, subject=kernel("sparsert_conv_padded"), others=())
-    return method(on("layers 1 and 2 of its table 3 at 90 and 95 %", r"(0[12]_n1_.*)"), _conv.subject)
-
-
+PADDED = replace(conv, subject=kernel("sparsert_conv_padded"), others=())
+"""What tests for padding cost, which an image that is padded already does not need."""
 cublas = Method("no kernel of this project: cuBLAS", DENSE)
 
 
@@ -150,10 +138,7 @@ INSTANCES = on("every matrix of the sizes of its table 1", r"(\d\d_\d\d_.*)")
 FIGURE8 = on("its figure 8's problems at 90 %", "(.*)")
 
 
-def unrolling() -> Rule:
-    """Of what is not unrolled the paper says that its tiling is the same."""
-    own = Quantity(PAPER, kernel("sparsert_rolled"), FIGURE8, "largest")
-    return Rule(sparsert.words, replace(own, same_variant=True), None, {"each at its own fastest tiling": own})
+ROLLED = Quantity(PAPER, kernel("sparsert_rolled"), FIGURE8, "largest")
 
 
 # Sputnik: at the paper's heuristic, against the algorithm that the paper calls, then against today's best.
@@ -219,44 +204,33 @@ def table2(part: str, model: str, batch: int, sampled: bool) -> Rule:
 
 HEURISTIC, OUR_RULE, TOGETHER = r"[a-z0-9]+_heuristic$", r"[a-z0-9]+_rule$", r"[a-z0-9]+_(heuristic|default)_together$"
 """Variants of whole networks: tiles as the paper chooses, or as a rule of this project; scores of all heads held."""
-MOBILENET = ("sputnik_bias_relu", "cublas_bias_relu", "depthwise_conv")
+
+
+def network(name: str, sparse: Selector, dense: Selector, group: Group) -> Rule:
+    """Of a whole network, at the paper's heuristics; at this project's rule's tiles beside it."""
+    method = Method(f"`sparse_{name}`: the paper's kernels written anew, at its heuristics", sparse)
+    return method(group, dense, beside={"at this project's rule's tiles": (replace(sparse, variants=OUR_RULE), dense)})
 
 
 def mobilenet(sparse: str, dense: str) -> Rule:
-    """Of whole networks; beside it at our rule's tiles, and the sum of layers' times, as often as each occurs."""
+    """Networks of these widths."""
     chosen = Selector(f"the sparse network of width {sparse}", ("sparse_mobilenet",), variants=HEURISTIC)
     whole = Selector(f"the dense network of width {dense}", ("dense_mobilenet",))
-    layers = on("all layers", rf"sparse_w{sparse}_(\w\w\d\d)_", rf"dense_w{dense}_(\w\w\d\d)_")
-    beside: dict[str, Sides | Quantity] = {
-        "at this project's rule's tiles": (replace(chosen, variants=OUR_RULE), whole)
-    }
-    for math, words in (
-        ("f32", "the sum of its layers' times, each the faster of Sputnik and cuBLAS"),
-        ("tf32", "the same in TF32"),
-    ):
-        fastest = Selector(f"each layer's fastest of Sputnik and cuBLAS {MATHS[math]}", MOBILENET, math, also="f32")
-        lone = Selector(f"dense layers {MATHS[math]}", MOBILENET[1:], math, also="f32")
-        beside[words] = Quantity(fastest, lone, layers, "total", "sputnik_mobilenet")
     group = on("one image through the whole network", rf"sparse_w{sparse}_\d", rf"dense_w{dense}_\d")
-    words = "`sparse_mobilenet`: the paper's kernels written anew, at its heuristic"
-    return Method(words, chosen)(group, whole, beside=beside)
+    return network("mobilenet", chosen, whole, group)
 
 
-def transformer(memory: bool = False) -> Rule:
-    """Beside it one head alone, whose dense attention takes every key up to the query's own."""
-    chosen, lone = (TOGETHER, TOGETHER) if memory else (HEURISTIC, "")
-    sparse = Selector("the sparse Transformer fp32", ("sparse_transformer",), variants=chosen)
-    dense = Selector("the dense Transformer fp32", ("dense_transformer",), variants=lone)
-    fused = Selector("cuBLAS's attention, or cuDNN's fused one in fp16", ("dense_attention", "cudnn_attention"))
-    one = on("one head", "attention_", "(?:attention|causal)_")
-    statistic: Statistic = "memory" if memory else "geometric mean"
-    head = Quantity(kernel("sparse_attention"), fused, one, statistic, "sputnik_attention")
-    beside: dict[str, Sides | Quantity] = {"attention of one head alone": head}
-    if not memory:
-        beside = {"at this project's rule's choice": (replace(sparse, variants=OUR_RULE), dense), **beside}
-    group = on(f"the Transformer's layers as a whole{', scores of all heads held' * memory}", "transformer_")
-    method = Method("`sparse_transformer`: the paper's kernels written anew, at its heuristics", sparse)
-    return method(group, dense, statistic=statistic, beside=beside)
+TRANSFORMER = on("the Transformer's layers as a whole", "transformer_")
+SPARSE_TRANSFORMER = Selector("the sparse Transformer fp32", ("sparse_transformer",), variants=HEURISTIC)
+DENSE_TRANSFORMER = Selector("the dense Transformer fp32", ("dense_transformer",))
+
+
+def transformer_memory() -> Rule:
+    """With the scores of all heads held at a time."""
+    rule = network("transformer", SPARSE_TRANSFORMER, DENSE_TRANSFORMER, TRANSFORMER)
+    sparse, dense = (replace(one, variants=TOGETHER) for one in (SPARSE_TRANSFORMER, DENSE_TRANSFORMER))
+    group = replace(TRANSFORMER, words=f"{TRANSFORMER.words}, scores of all heads held")
+    return replace(rule, quantity=Quantity(sparse, dense, group, "memory"), beside={})
 
 
 # Balanced Sparsity: the paper's mapping judges; all of ours stand beside.
@@ -357,16 +331,16 @@ def table8(size: int, level: str) -> Group:
     return on(f"filter of {size} at {level} %", rf"(filter{size}_n.*_{level.replace('.', '[.]')}_.*)")
 
 
-def slower(variant: str, group: Group, pattern: str = "") -> Rule:
+def slower(variant: str, group: Group, ending: str = "$") -> Rule:
     """What another variant loses."""
-    other = kernel("direct_conv", variants=pattern or f"{variant}$", words=f"its variant `{variant}`")
+    other = kernel("direct_conv", variants=variant + ending, words=f"its variant `{variant}`")
     return Method(DIRECT_WORDS, other)(group, direct.subject, None, "mean loss")
 
 
 def unified() -> Rule:
     """Uneven counts judge: with equal ones nothing is filled up, and only the reading of two row pointers is saved."""
     uneven = on("3x3 layers of VGG-16, random positions", r"(\d+_uniform_.*)")
-    rule = slower("paper_counts", uneven, r"paper_counts_sbs[248]$")
+    rule = slower("paper_counts", uneven, "_sbs[248]$")
     groups = {
         "3x3 layers with equal counts": (VGG, ""),
         "1x1 layers, random positions": (on("1x1 layers", r"(c\d+_d\d+_\d+_uniform_.*)"), "direct_conv_table7"),
@@ -410,17 +384,13 @@ spinfer = Method(
     "`spinfer`, the paper's kernel written anew, K in as many parts as are fastest", kernel("spinfer", "f16")
 )
 LLAMA_70B = on("8192 x 8192, 16 columns, uniform zeros", r"(llama_70b_qo_8192x8192x16_\d+)")
-
-
-def llama(columns: str, levels: str, scope: str, size: str = r"\d+x\d+") -> Group:
-    """Layers of Llama models with so many columns at these levels of zeros."""
-    cases = rf"(llama\d?_\d+b_(?:qkvo|qo|up|down)_{size}x(?:{columns})_(?:{levels}))"
-    return on(f"layers of Llama models, {scope} % uniform zeros", cases)
+LLAMA = on(
+    "layers of Llama models, 8 to 32 columns, 50 to 70 % uniform zeros",
+    r"(llama\d?_\d+b_(?:qkvo|qo|up|down)_\d+x\d+x(?:8|16|32)_(?:50|60|70))",
+)
 
 
 def opt(rule: Callable[[Group], Rule], level: int) -> Rule:
-    """On the shapes that Flash-LLM's authors timed; how their number is averaged is open. Llama's stand beside."""
+    """On the shapes that Flash-LLM's authors timed; how their number is averaged is open."""
     found = rule(on(f"layers of OPT models, 8 to 64 columns, {level} % uniform zeros", rf"(opt_.*_{level}_.*)"))
-    others = llama("8|16|32|64", f"{level}", f"8 to 64 columns, {level}")
-    beside = {"on layers of Llama models": replace(found.quantity, group=others, experiment="llm_layers")}
-    return replace(found, readings=(replace(found.quantity, statistic="total"),), beside=beside)
+    return replace(found, readings=(replace(found.quantity, statistic="total"),))

@@ -7,6 +7,7 @@ many times as fast as the dense product of its own session each is.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,8 @@ from nnzbench.records.record import RecordError
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
-LEVEL_TOLERANCE = 0.006
-"""Counted sparsities of generated patterns are this near the level they were asked for."""
+LEVEL_TOLERANCE, ANY_TOLERANCE = 0.006, 0.015
+"""Counted sparsities of generated patterns are this near the level they were asked for; where any pattern will do."""
 
 CODES = ("code", "name", "of", "repository", "commit", "repairs", "note")
 SESSIONS = ("session", "gpu", "driver", "cuda", "date", "timing", "patterns")
@@ -113,12 +114,7 @@ def read() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     Raises `RecordError` where a file or column is missing, a time names a code or session that is not listed, or a
     row has a time without being right.
     """
-    codes, sessions, times = (
-        _table(name, columns) for name, columns in (("codes", CODES), ("sessions", SESSIONS), ("times", TIMES))
-    )
-    times["median_us"] = pd.to_numeric(times["median_us"].replace("", math.nan))
-    for column in ("m", "k", "n", "sparsity"):
-        times[column] = pd.to_numeric(times[column])
+    codes, sessions, times = _table("codes", CODES), _table("sessions", SESSIONS), _table("times", TIMES)
     for column, known in (("code", codes["code"]), ("session", sessions["session"])):
         unknown = sorted(set(times[column]) - set(known))
         if unknown:
@@ -132,7 +128,8 @@ def _table(name: str, columns: Sequence[str]) -> pd.DataFrame:
     path = paths.datasets() / "peers" / f"{name}.csv"
     if not path.is_file():
         raise RecordError(f"{path}: the times of the original codes are missing")
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    kinds = defaultdict(lambda: str, m=int, k=int, n=int, sparsity=float, median_us=float)
+    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values={"median_us": [""]})
     if tuple(frame.columns) != tuple(columns):
         raise RecordError(f"{path}: the columns must be {', '.join(columns)}")
     return frame
@@ -185,16 +182,9 @@ def blocks_of(recorded: Callable[[str], Data | None], match: Match, times: pd.Da
         problems = list(each(asked))
         names = _names(match, problems, [one for one in known if one.dtype == dtype])
         session = here[here["policy"] == policy].merge(asked[_PROBLEM].assign(at=range(len(asked))), on=_PROBLEM)
-        rows: dict[str, Any] = {
-            "problem": names,
-            "label": [problem.label for problem in problems],
-            "size": [size_of(problem) for problem in problems],
-            "sparsity": [problem.sparsity for problem in problems],
-            "source": [problem.source for problem in problems],
-            "dtype": dtype,
-            "policy": policy,
-        }
-        block = Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows), session)
+        rows = asked.reset_index(drop=True).assign(problem=names, size=[size_of(one) for one in problems])
+        told = ["problem", "label", "size", "sparsity", "source", "dtype", "policy"]
+        block = Block(match, experiment, str(dtype), str(policy), rows[told].copy(), session)
         block.rows["dense_theirs"] = block.fastest(match.dense)
         ours = {"dense_here": _selector(str(dtype), "library", match.dense), "own": _selector(str(dtype), "own")}
         for at, pair in enumerate(match.pairs):
@@ -220,14 +210,11 @@ def _selector(dtype: str, role: Role, kernel: str = "", variants: str = "") -> S
     return Selector(kernel or role, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
 
 
-def _ours(data: Data | None, names: Sequence[str], policy: str, one: Selector) -> tuple[list[float], list[bool]]:
+def _ours(data: Data | None, names: Sequence[str], policy: str, one: Selector) -> tuple[Any, Any]:
     """The time of the fastest row on each recorded problem, and whether all that competes for it was tuned."""
-    if data is None:
-        return [math.nan] * len(names), [True] * len(names)
-    rows = data.times(one)
-    rows = rows[rows["policy"] == policy].set_index("problem")
-    us, tuned = rows["median_us"].to_dict(), rows["tuned"].to_dict()
-    return [float(us.get(name, math.nan)) for name in names], [bool(tuned.get(name, True)) for name in names]
+    rows = data.times(one) if data else pd.DataFrame(columns=["problem", "policy", "median_us", "tuned"])
+    here = rows[rows["policy"] == policy].set_index("problem").reindex([*names])
+    return here["median_us"].to_numpy(float), here["tuned"].ne(False).to_numpy()
 
 
 def _names(match: Match, problems: Sequence[Any], recorded: Sequence[Any]) -> list[str]:
@@ -240,30 +227,29 @@ def _names(match: Match, problems: Sequence[Any], recorded: Sequence[Any]) -> li
 
 
 def _same(problem: Any, recorded: Sequence[Any], any_pattern: bool) -> str:
+    kind = problem.source.partition(":")[0]
+
     def is_it(one: Any) -> bool:
-        if (one.op, one.m, one.k, one.n) != (problem.op, problem.m, problem.k, problem.n):
-            return False
-        if problem.shape and one.shape != problem.shape:
-            return False
         away = abs(one.sparsity - problem.sparsity)
         if any_pattern:
-            return bool(away <= 0.015)
-        if problem.source.startswith(("dlmc:", "weights:")):
-            return bool(one.source == problem.source)
-        return bool(one.source.startswith(problem.source.partition(":")[0]) and away <= LEVEL_TOLERANCE)
+            alike = away <= ANY_TOLERANCE
+        elif kind in ("dlmc", "weights"):
+            alike = one.source == problem.source
+        else:
+            alike = one.source.startswith(kind) and away <= LEVEL_TOLERANCE
+        sizes = (one.op, one.m, one.k, one.n) == (problem.op, problem.m, problem.k, problem.n)
+        return bool(alike and sizes and problem.shape in ("", one.shape))
 
     return next((str(one.problem) for one in recorded if is_it(one)), "")
 
 
-KINDS = ("theirs", "here", "dense", "gain", "plain", "paired")
-"""Ratios of a pair: the original over the dense product of its session; ours over that of its run; the dense product
-here over there; ours over the original through the dense products; and as the times stand, sessions apart, on all
-problems and on those that are compared."""
-
-
 def facts_of(block: Block, at: int) -> pd.DataFrame:
-    """The facts of one pair of a block, with their `kind` (`KINDS`); all but `plain` are over the problems that have
-    all four times."""
+    """The facts of one pair of a block, with their `kind`; all but `plain` are over the problems that have all times.
+
+    `theirs`: the original over the dense product of its session; `here`: ours over that of its run; `dense`: the dense
+    product here over there; `gain`: ours over the original through the dense products; `plain` and `paired`: as the
+    times stand, sessions apart, on all problems and on those that are compared.
+    """
     rows, pair = block.rows, block.match.pairs[at]
     full = rows.dropna(subset=["dense_theirs", "dense_here", f"theirs{at}", f"here{at}"])
     theirs, ours = f"original, {pair.theirs}", f"{pair.kernel}, {pair.words}"
@@ -296,9 +282,6 @@ def verdict(facts: pd.DataFrame) -> str:
     ratio = facts.set_index("kind")["ratio"].to_dict()
     if "gain" not in ratio:
         return "not known"
-    words = {_compared(ratio["gain"]), _compared(ratio["paired"])}
+    gains = ratio["gain"], ratio["paired"]
+    words = {"better" if gain > 1 / AS_GOOD else "as good" if gain >= AS_GOOD else "worse" for gain in gains}
     return words.pop() if len(words) == 1 else "not settled"
-
-
-def _compared(gain: float) -> str:
-    return "better" if gain > 1 / AS_GOOD else "as good" if gain >= AS_GOOD else "worse"

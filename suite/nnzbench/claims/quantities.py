@@ -197,10 +197,10 @@ class Records:
         facts = self._compared(wanted, policy)
         if facts.empty:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
-        found = Outcome(math.nan, int(facts["n"].sum()), of, cut=not facts["tuned"].all())
-        synthetic = mine["source"].str.startswith("standin:")
         theirs = self._rows(wanted, policy, wanted.baseline)
-        found = replace(found, synthetic=int((synthetic & mine.index.isin(theirs.index)).sum()))
+        synthetic = mine["source"].str.startswith("standin:") & mine.index.isin(theirs.index)
+        have, cut = int(facts["n"].sum()), not facts["tuned"].all()
+        found = Outcome(math.nan, have, of, synthetic=int(synthetic.sum()), cut=cut)
         if wanted.statistic == "memory":
             ratio = float((theirs["memory_bytes"] / mine["memory_bytes"]).mean())
             if math.isnan(ratio):
@@ -301,13 +301,13 @@ class Records:
             return replace(found, value=exponent(rows))
         if asked.statistic == "seconds":
             searches = TUNING.read(data.results.folder)
+            wanted, problems = (asked.subject.kernel, "all"), {*rows["problem"]}
             whole = {
                 one.problem: one.seconds
                 for one in searches
-                if (one.kernel, one.scope) == (asked.subject.kernel, "all") and one.problem in set(rows["problem"])
+                if (one.kernel, one.scope) == wanted and one.problem in problems
             }
-            value = float(np.median([*whole.values()])) if whole else math.nan
-            return replace(found, value=value, have=len(whole), cut=False)
+            return Outcome(float(np.median([*whole.values()])) if whole else math.nan, len(whole), of)
         sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
         peak = float(sheet.get(self._gpu, math.nan))
         note = "The GPU's peak is not in datasets/gpus.csv." if math.isnan(peak) else ""

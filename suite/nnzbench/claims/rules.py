@@ -32,7 +32,7 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-v100-always": m.sparsert(m.table1(1, 11, "90|95"), DENSE, statistic="share faster"),
     "sparsert-v100-cusparse-always": m.sparsert(m.table1(1, 11, "90|95"), m.CUDA_10_1, CUSPARSE, "share faster"),
     "sparsert-t4-over-v100": replace(m.sparsert_alone(m.table1(1, 11, "90|95"), DENSE), gpus=("t4", "v100")),
-    "sparsert-time": m.alone(m.sparsert, m.table1(1, 20, "90"), "exponent"),
+    "sparsert-time": m.sparsert(m.table1(1, 20, "90"), None, None, "exponent"),
     "sparsert-transposed": replace(m.cublas, subject=m.ROWS_LAST)(m.table1(1, 20, "90"), m.ROWS_FIRST),
     "sparsert-instances": m.sparsert_alone(m.INSTANCES, None, statistic="instances"),
     "sparsert-dense-1x1": m.cublas(m.table1(1, 20, "90"), kernel("cudnn_1x1"), statistic="share faster"),
@@ -49,9 +49,16 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-conv-up-to-4": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
     "sparsert-conv-always": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="share faster"),
     "sparsert-winograd": replace(m.cudnn, subject=m.WINOGRAD)(m.table3("90"), m.OTHERS),
-    "sparsert-padding": m.padding(),
-    "sparsert-tuning-time": m.alone(m.sparsert, m.table1(1, 20, "90|95"), "seconds"),
-    "sparsert-unrolling": m.unrolling(),
+    "sparsert-padding": m.PADDED(
+        m.on("layers 1 and 2 of its table 3 at 90 and 95 %", r"(0[12]_n1_.*)"), m.conv.subject
+    ),
+    "sparsert-tuning-time": m.sparsert(m.table1(1, 20, "90|95"), None, None, "seconds"),
+    # Of what is not unrolled the paper says that its tiling is the same.
+    "sparsert-unrolling": m.Rule(
+        m.sparsert.words,
+        replace(m.ROLLED, same_variant=True),
+        beside={"each at its own fastest tiling": m.ROLLED},
+    ),
     "sparsert-load-balancing": m.sparsert_alone(m.FIGURE8, kernel("sparsert_unbalanced")),
     "sparsert-tuning": m.sparsert_alone(m.FIGURE8, kernel("sparsert_fixed")),
     "sputnik-spmm": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE),
@@ -92,8 +99,8 @@ RULES: dict[str, m.Rule | str] = {
         for sampled in (False, True)[:products]
         for model, batch in (("tf", 1), ("tf", 8), ("rn50", 1), ("rn50", 256))
     },
-    "sputnik-attention-time": m.transformer(),
-    "sputnik-attention-memory": m.transformer(memory=True),
+    "sputnik-attention-time": m.network("transformer", m.SPARSE_TRANSFORMER, m.DENSE_TRANSFORMER, m.TRANSFORMER),
+    "sputnik-attention-memory": m.transformer_memory(),
     "sputnik-attention-1080": "That GPU is none of this project's.",
     "sputnik-mobilenet-1.0": m.mobilenet("1.3", "1"),
     "sputnik-mobilenet-1.2": m.mobilenet("1.5", "1.2"),
@@ -140,7 +147,7 @@ RULES: dict[str, m.Rule | str] = {
     "direct-whole-batch-1d": m.slower("paper_whole", m.on("layers cnn1d", "(cnn1d_.*)")),
     "direct-unified-count": m.unified(),
     "direct-quantised": "The paper does not say what the reduction is of.",
-    "direct-deviation": m.alone(m.direct, m.VGG, "deviation"),
+    "direct-deviation": m.direct(m.VGG, None, None, "deviation"),
     "direct-streams": "Every time of this suite is of one stream.",
     "eie-gpu-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
     "eie-gpu-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
@@ -170,9 +177,7 @@ RULES: dict[str, m.Rule | str] = {
     **{f"flash-llm-sputnik-{level}": m.opt(partial(m.flash, baseline=m.RULE_F16), level) for level in (70, 80, 90)},
     **{f"flash-llm-sparta-{level}": _SPARTA for level in (70, 80, 90)},
     **dict.fromkeys(("flash-llm-deepspeed", "flash-llm-fastertransformer", "spinfer-models"), _MODELS),
-    "spinfer-flash-llm": m.spinfer(
-        m.llama("8|16|32", "50|60|70", "8 to 32 columns, 50 to 70"), m.flash.subject, statistic="largest"
-    ),
+    "spinfer-flash-llm": m.spinfer(m.LLAMA, m.flash.subject, statistic="largest"),
     "spinfer-sparta": _SPARTA,
     "spinfer-cublas-from": m.spinfer(m.LLAMA_70B, m.CUBLAS_F16, FP16, "crossover"),
 }

@@ -6,7 +6,7 @@ import math
 import re
 
 import fake_records
-from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, Judged, figure1, of_nothing, table1
+from fake_claim_records import CLAIMS, GPU, Judged, figure1, of_nothing, table1
 from fake_records import write
 
 from nnzbench.claims import page as claims_page
@@ -18,9 +18,10 @@ from nnzbench.site import build
 
 def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
-    page = claims_page.write(tmp_path, GPU, claims.judge(tmp_path, GPU))
+    verdicts = claims.judge(tmp_path, GPU)
+    page = claims_page.write(tmp_path, GPU, verdicts)
     first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
-    claims_page.write(tmp_path, GPU, claims.judge(tmp_path, GPU))
+    claims_page.write(tmp_path, GPU, verdicts)
     assert first == {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
     assert set(first) == {"claims.md", "claims.csv"}
     with (page.parent / "claims.csv").open(encoding="utf-8", newline="") as file:
@@ -55,24 +56,27 @@ def test_numbers_before_tuning_have_the_mark(tmp_path):
         folder,
         lambda row: ("first",) if (row.kernel, row.dtype) == ("cublas", "f16") or row.policy == "cold" else ("all",),
     )
-    verdicts = claims.judge(tmp_path, GPU)
-    (one,) = (one for one in verdicts if one.id == "sparsert-spmm-95")
-    text = claims_page.write(tmp_path, GPU, verdicts).read_text()
+    one = Judged(tmp_path, GPU)["sparsert-spmm-95"]
+    text = claims_page.write(tmp_path, GPU, [one]).read_text()
     assert one.before_tuning == "fp16 cold"
     line = "(11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
     assert line in text
     fake_records.tuned(folder, lambda row: ("first", "all"))
-    assert {one.before_tuning for one in claims.judge(tmp_path, GPU)} == {""}
+    assert Judged(tmp_path, GPU)["sparsert-spmm-95"].before_tuning == ""
 
 
 def test_report_judges_the_claims_of_every_gpu_that_has_rows_of_any(tmp_path):
-    write(tmp_path / AUTHORS_GPU / "sparsert_table1", fake_records.table1(policies=("hot",)))
-    (tmp_path / AUTHORS_GPU / "claims.md").write_text("of other records")
-    build._build_gpu(tmp_path, AUTHORS_GPU)
-    assert not (tmp_path / AUTHORS_GPU / "claims.md").exists()
-    write(tmp_path / AUTHORS_GPU / "sparsert_table1", select(table1(5.0)))
+    few, more = (
+        [dataclasses.replace(row, gpu=GPU) for row in rows]
+        for rows in (fake_records.table1(policies=("hot",)), select(table1(5.0)))
+    )
+    write(tmp_path / GPU / "sparsert_table1", few)
+    (tmp_path / GPU / "claims.md").write_text("of other records")
+    build._build_gpu(tmp_path, GPU)
+    assert not (tmp_path / GPU / "claims.md").exists()
+    write(tmp_path / GPU / "sparsert_table1", more)
     build.build(tmp_path, ["sparsert_table1"])
-    assert (tmp_path / AUTHORS_GPU / "claims.md").is_file()
+    assert (tmp_path / GPU / "claims.md").is_file()
     assert {path.name for folder in build.find(tmp_path).values() for path in folder} == {"sparsert_table1"}
 
 

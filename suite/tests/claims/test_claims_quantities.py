@@ -4,10 +4,9 @@ import math
 
 import pytest
 from fake_claim_records import GPU, Judged, figure1, judged, names, row
-from fake_records import record, tuned, write
+from fake_records import tuned, write
 
 from nnzbench.claims.quantities import Quantity, Records
-from nnzbench.claims.rules import RULES
 from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
@@ -56,12 +55,17 @@ def test_imbalance_compares_uneven_rows_with_even_ones(tmp_path):
     assert {found["sputnik-imbalance"].verdict, found["sputnik-swizzle"].verdict} == {NOT_COMPARABLE}  # 1.7 is a guess
 
 
-def test_an_ablation_is_percent_of_the_complete_kernel(tmp_path):
+def ablation(part, times):
+    """Rows of the study's problems: of each variant the time that `times` has, of a name or of all."""
     rows = []
-    for name in names("sputnik_ablation"):
-        at = {"experiment": "sputnik_ablation", "problem": name, "kernel": "sputnik_ablation"}
-        rows += [record(variant="complete_x", median_us=8.0, **at), record(variant="no_vector_x", median_us=10.0, **at)]
-    found = judged(tmp_path, rows)
+    for name in names("sputnik_ablation", part):
+        kernel = "sputnik_sddmm_ablation" if name.startswith("sddmm_") else "sputnik_ablation"
+        rows += [row(name, kernel, us(name) if callable(us) else us, v, "sputnik_ablation") for v, us in times.items()]
+    return rows
+
+
+def test_an_ablation_is_percent_of_the_complete_kernel(tmp_path):
+    found = judged(tmp_path, ablation("", {"complete_x": 8.0, "no_vector_x": 10.0}))
     assert found["sputnik-no-vector-rn50-256"].measured == pytest.approx(80.0)
     assert found["sputnik-no-vector-rn50-256"].verdict == WEAKER
     assert found["sputnik-no-vector-tf-1"].verdict == CONTRADICTED  # the paper sees no change there
@@ -71,13 +75,8 @@ def test_an_ablation_is_percent_of_the_complete_kernel(tmp_path):
 
 def test_what_the_complete_kernel_does_beyond_the_papers_is_no_part_of_an_ablation(tmp_path):
     """Residues left rolled are held against the paper's fours, SDDMM in its own order against rows by length."""
-    rows = []
-    for name in names("sputnik_ablation"):
-        kernel = "sputnik_sddmm_ablation" if name.startswith("sddmm_") else "sputnik_ablation"
-        for variant, us in (("complete", 5.0), ("paper_residue", 9.2), ("no_residue_unroll", 10.0),
-                            ("paper_order", 10.0), ("no_load_balancing", 10.0)):  # fmt: skip
-            rows.append(row(name, kernel, us, variant, "sputnik_ablation"))
-    found = judged(tmp_path, rows)
+    times = {"complete": 5.0, "paper_residue": 9.2, "no_residue_unroll": 10.0, "paper_order": 10.0}
+    found = judged(tmp_path, ablation("", times | {"no_load_balancing": 10.0}))
     residue, order = (found[f"sputnik-{name}-tf-1"] for name in ("no-residue-unroll", "sddmm-no-load-balancing"))
     assert (residue.measured, order.measured) == (pytest.approx(92.0), pytest.approx(100.0))
     assert (residue.verdict, order.verdict) == (REPRODUCED, REPRODUCED)
@@ -103,50 +102,9 @@ def test_what_is_not_unrolled_has_the_tiling_of_what_is(tmp_path):
 
 def test_an_ablation_counts_a_layer_for_all_matrices_it_stands_for(tmp_path):
     """The page's mean and the claims' are one: 3 x 3 filters lose half their speed, the other layers none."""
-    rows = []
-    for name in names("sputnik_ablation", "rn50"):
-        at = {"experiment": "sputnik_ablation", "problem": name, "kernel": "sputnik_ablation"}
-        slow = 20.0 if "rn50_3x3" in name else 10.0
-        rows += [
-            record(variant="complete_x", median_us=10.0, **at),
-            record(variant="no_vector_x", median_us=slow, **at),
-        ]
+    rows = ablation("rn50", {"complete_x": 10.0, "no_vector_x": lambda name: 20.0 if "rn50_3x3" in name else 10.0})
     percent = judged(tmp_path, rows)["sputnik-no-vector-rn50-256"].measured
     assert percent == pytest.approx(100 - 50 * 240 / 807)  # of 807 matrices 240 are 3 x 3
-
-
-def mobilenet(pointwise, depthwise=2.0):
-    rows = []
-    for name in names("sputnik_mobilenet"):
-        experiment = "sputnik_mobilenet"
-        if "_dw" in name:
-            rows.append(row(name, "depthwise_conv", depthwise, "o1", experiment))
-            continue
-        rows += [
-            row(name, "cublas_bias_relu", 4.0, "f32_x", experiment),
-            row(name, "cublas_bias_relu", 1.0, "tf32_x", experiment),
-        ]
-        if name.startswith("sparse") and "pw00" not in name:
-            rows.append(row(name, "sputnik_bias_relu", pointwise, "heuristic_x", experiment))
-    return rows
-
-
-def beside(tmp_path, rows, claim, at=-1, arithmetic="f32"):
-    """What a number beside a claim's verdict, the last one, says of the rows."""
-    folder = tmp_path / GPU / rows[0].experiment
-    if not folder.exists():
-        write(folder, select(rows))
-    rule = RULES[claim]
-    assert not isinstance(rule, str)
-    return Records(tmp_path, GPU).measure([*rule.beside.values()][at], arithmetic, judging=False)
-
-
-def test_frames_per_second_sum_the_layers_as_often_as_they_occur(tmp_path):
-    one = beside(tmp_path / "a", mobilenet(3.0), "sputnik-mobilenet-1.2", -2)
-    assert one.value == pytest.approx(13 * (2 + 4) / (13 * 2 + 4 + 12 * 3))  # 13 pairs, the first dense in both
-    tensor = beside(tmp_path / "b", mobilenet(0.5), "sputnik-mobilenet-1.2")
-    assert tensor.value == pytest.approx(13 * (2 + 1) / (13 * 2 + 1 + 12 * 0.5))
-    assert (one.have, one.of) == (18, 18)
 
 
 def whole_networks():
@@ -257,48 +215,6 @@ def test_the_gain_of_a_unified_count_is_judged_where_counts_differ(tmp_path):
     assert found.problems == "8 of 8"
     assert "9.9 %" in found.note  # equal counts: 73 of 81 us
     assert found.verdict == "not comparable"  # the paper does not describe the kernel that it compares with
-
-
-def attention_rows():
-    name, causal = (
-        next(n for n in names("sputnik_attention") if n.startswith(what)) for what in ("attention", "causal")
-    )
-    at = {
-        "experiment": "sputnik_attention",
-        "m": 12288,
-        "k": 12288,
-        "n": 128,
-        "shape": "attention",
-        "nnz": 12288 * 1228,
-    }
-    return [
-        row(name, "sparse_attention", 10.0, "heuristic_x", **at),
-        row(name, "dense_attention", 80.0, "f32", **at),
-        row(name, "cudnn_attention", 30.0, "f16_bias_plan00_default", dtype="f16", **at),
-        row(causal, "cudnn_attention", 5.0, "f16_causal_plan00_default", dtype="f16", **at),
-    ]
-
-
-def test_a_part_of_a_model_stands_beside_the_whole(tmp_path):
-    claim = "sputnik-attention-time"
-    assert beside(tmp_path / "a", attention_rows(), claim).value == pytest.approx(8.0)
-    assert beside(tmp_path / "b", attention_rows(), claim, arithmetic="f16").value == pytest.approx(
-        0.5
-    )  # the fused one
-    whole = judged(tmp_path / "c", attention_rows())[claim]
-    assert whole.verdict == NOT_MEASURABLE
-    assert "8.00×, fp16 0.50×" in whole.note
-
-
-def test_memory_is_a_number_once_it_is_measured(tmp_path):
-    claim = "sputnik-attention-memory"
-    assert not beside(tmp_path, attention_rows(), claim).have
-    path = tmp_path / GPU / "sputnik_attention"
-    for one, taken in zip(attention_rows(), (100, 600, 300, 15), strict=True):
-        key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
-        MEMORY.add(path, Memory(*key, 7, 7 + taken, 7))
-    assert beside(tmp_path, attention_rows(), claim).value == pytest.approx(6.0)
-    assert beside(tmp_path, attention_rows(), claim, arithmetic="f16").value == pytest.approx(0.15)
 
 
 def test_of_two_kernels_that_never_meet_the_dense_product_nothing_is_known(tmp_path):
