@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,6 +55,25 @@ def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
     records[:, 1] = matrix.offsets[:-1][order]
     records[:, 2] = matrix.offsets[1:][order]
     return records
+
+
+def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
+    """Deals rows to `hands` warps of `cards` rows each so that all carry near-equal nonzeros: (hands, cards), -1 empty.
+
+    Rows go out by falling length, each to the warp that carries least and has room.
+    """
+    dealt = np.full((hands, cards), -1, dtype=np.int64)
+    held = [0] * hands
+    open_hands = [(0, hand) for hand in range(hands)]
+    for row in np.argsort(-lengths, kind="stable").tolist():
+        load, hand = open_hands[0]
+        dealt[hand, held[hand]] = row
+        held[hand] += 1
+        if held[hand] < cards:
+            heapq.heapreplace(open_hands, (load + int(lengths[row]), hand))
+        else:
+            heapq.heappop(open_hands)
+    return dealt
 
 
 StripOrder = Literal["rows", "swizzle", "length", "columns"]

@@ -8,9 +8,8 @@ from contextlib import closing, suppress
 from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import compile_many
 from nnzbench.devices import Device
-from nnzbench.kernels.codegen.program import Addressing, ImagePixels, MatrixColumns
 from nnzbench.kernels.codegen.schedule import Tiling, Tuned, remember, search_name
-from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
+from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, planned
 from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up
 from nnzbench.measure.trial import fresh_result
@@ -43,11 +42,8 @@ def tune(
     """
     if device.timer is None:
         raise Unsupported(f"tuning needs a GPU: the times of the {device.name} device mean nothing for one")
-    addressing: Addressing = MatrixColumns(problem.n) if problem.conv is None else ImagePixels(problem.conv)
-    planner = make_planner(operands.sparse, addressing, device.arch, problem.dtype)
-    dense = operands.dense["b" if problem.conv is None else "x"]
+    planner, dense, output = planned(problem, operands, device.arch)
     truth = reference(problem, operands)
-    output = (problem.m, problem.n) if problem.conv is None else problem.conv.output
     tilings = sorted(planner.grid(), key=planner.cycles)[:limit]
     phases = Phases()
     best: tuple[float, Tiling] | None = None

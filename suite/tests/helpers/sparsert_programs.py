@@ -7,7 +7,7 @@ from on_cpu import conv_layer
 from ptx_interpreter import Kernel
 
 from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns
+from nnzbench.kernels.codegen.program import MatrixColumns
 from nnzbench.kernels.codegen.schedule import Tiling
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
@@ -69,5 +69,5 @@ STAGED = [
 def conv_plan(shape: ConvShape, tiling: Tiling, arch: str = "sm_90", dtype: DType = "f32") -> tuple[Plan, Reference]:
     problem, operands = conv_layer(shape, dtype)
     expected = reference(problem, operands)
-    planner = sparsert.make_planner(operands.sparse, ImagePixels(shape), arch, dtype)
-    return sparsert.make_plan(planner, tiling, operands.dense["x"], arch, expected.value.shape), expected
+    planner, x, output = sparsert.planned(problem, operands, arch)
+    return sparsert.make_plan(planner, tiling, x, arch, output), expected

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Literal
 
 from nnzbench.kernels.codegen.program import Addressing
 from nnzbench.kernels.codegen.schedule import Ints, Tiling, assign_rows, share_columns, tile_costs, tile_count
@@ -49,7 +50,7 @@ class RowTiles:
 class Planner:
     """Ranks the tilings of one matrix on one architecture."""
 
-    def __init__(self, matrix: CSR, addressing: Addressing, arch: str, element: int = 4) -> None:
+    def __init__(self, matrix: CSR, addressing: Addressing, arch: str, element: Literal[2, 4] = 4) -> None:
         self.matrix = matrix
         self.addressing = addressing
         self.target = architecture(arch)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.schedule import Schedule
+from nnzbench.kernels.codegen.schedule import Schedule, refuse
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
 from nnzbench.problems.problem import ConvShape, Problem
@@ -241,27 +241,23 @@ class Program:
 
     def check(self, arch: str) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room for this tiling."""
-        t = self.schedule.tiling
-        v = t.columns_per_thread
+        t, v, run = self.schedule.tiling, self.schedule.tiling.columns_per_thread, self.addressing.run
         if self.columns == 0 or self.schedule.m == 0:
             raise Unsupported("the output is empty")
-        if t.threads > 1024:
-            raise Unsupported(f"{t.name}: {t.threads} threads a block, at most 1024")
-        if (t.rows * v + t.depth * v + 24) * t.threads > 65536:
-            raise Unsupported(f"{t.name}: the accumulators of {t.threads} threads do not fit the register file")
-        run = self.addressing.run
-        if v > 1 and (not run or run % v):
-            raise Unsupported(f"{t.name}: {v} columns per thread need a multiple of {v} columns side by side in memory")
-        if self.element == 2 and v > 2:
-            raise Unsupported(f"{t.name}: fp16 has at most two columns per thread")
-        limit = block_shared_bytes(arch)
-        if self.shared_bytes > limit:
-            raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory, at most {limit}")
-        if t.staged and (t.loop > 1 or not run or t.threads % (self.stage_width // self.chunk)):
-            raise Unsupported(f"{t.name}: staging needs columns side by side, no loop, and whole rows per copy step")
-        grid = self.launch().grid
-        if grid[1] > 65535:
-            raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")
+        limit, down = block_shared_bytes(arch), self.launch().grid[1]
+        spilt = (t.rows * v + t.depth * v + 24) * t.threads > 65536
+        scattered = t.loop > 1 or not run or t.threads % (self.stage_width // self.chunk) > 0
+        wrong = {
+            f"{t.threads} threads a block, at most 1024": t.threads > 1024,
+            f"the accumulators of {t.threads} threads do not fit the register file": spilt,
+            f"{v} columns per thread need a multiple of {v} columns side by side in memory": v > 1
+            and (not run or run % v > 0),
+            "fp16 has at most two columns per thread": self.element == 2 and v > 2,
+            f"{self.shared_bytes} bytes of shared memory, at most {limit}": self.shared_bytes > limit,
+            "staging needs columns side by side, no loop, and whole rows per copy step": t.staged and scattered,
+            f"a grid of {down} blocks in y, at most 65535": down > 65535,
+        }
+        refuse(t.name, wrong)
         rows = self.addressing.row_stride * self.schedule.m
         reach = max((self.addressing.locate(k)[1] for k in (0, max(0, self.schedule.k - 1))), default=0)
         if max(rows, reach, self.columns) * self.element >= 2**31:

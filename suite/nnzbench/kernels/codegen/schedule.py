@@ -6,19 +6,19 @@ pattern on an architecture is kept on disk between runs.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench import paths
+from nnzbench.kernels.rows import deal_rows
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Unsupported
 from nnzbench.problems.problem import Problem
 
 Ints = NDArray[np.int32]
@@ -65,21 +65,16 @@ class Tiling:
     @property
     def name(self) -> str:
         """Short variant name, such as `r32_g8_w2`; parameters at their defaults are left out."""
-        parts = [f"r{self.rows}"]
-        for letter, value in (
-            ("v", self.columns_per_thread),
-            ("g", self.parts),
-            ("s", self.row_tiles),
-            ("w", self.column_tiles),
-            ("l", self.loop),
-        ):
-            if value != 1:
-                parts.append(f"{letter}{value}")
-        if self.depth != 16:
-            parts.append(f"d{self.depth}")
-        if self.staged:
-            parts.append("staged")
-        return "_".join(parts)
+        sizes = {"v": self.columns_per_thread, "g": self.parts, "s": self.row_tiles, "w": self.column_tiles}
+        told = [f"{letter}{value}" for letter, value in {**sizes, "l": self.loop}.items() if value != 1]
+        return "_".join([f"r{self.rows}", *told, *[f"d{self.depth}"] * (self.depth != 16), *["staged"] * self.staged])
+
+
+def refuse(name: str, wrong: Mapping[str, bool]) -> None:
+    """Raises `Unsupported` with the first reason that holds of the tiling of that name."""
+    for reason, holds in wrong.items():
+        if holds:
+            raise Unsupported(f"{name}: {reason}")
 
 
 def tile_count(matrix: CSR, rows: int, multiple: int = 1) -> int:
@@ -91,20 +86,11 @@ def tile_count(matrix: CSR, rows: int, multiple: int = 1) -> int:
 def assign_rows(matrix: CSR, rows: int, multiple: int = 1) -> list[Ints]:
     """Deals the nonempty rows into tiles of at most `rows`, with near-equal nonzeros; tiles a multiple of `multiple`.
 
-    Longest rows first, each to the lightest tile that has room. Any set of rows may form a tile, because the code
-    of a tile names its rows.
+    Any set of rows may form a tile, because the code of a tile names its rows.
     """
-    lengths = matrix.row_lengths
-    filled = np.flatnonzero(lengths)
-    tiles = tile_count(matrix, rows, multiple)
-    members: list[list[int]] = [[] for _ in range(tiles)]
-    heap = [(0, i) for i in range(tiles)]
-    for row in filled[np.argsort(-lengths[filled], kind="stable")].tolist():
-        load, tile = heapq.heappop(heap)
-        members[tile].append(row)
-        if len(members[tile]) < rows:
-            heapq.heappush(heap, (load + int(lengths[row]), tile))
-    return [np.array(sorted(rows_of), dtype=np.int32) for rows_of in members]
+    filled = np.flatnonzero(matrix.row_lengths)
+    dealt = deal_rows(matrix.row_lengths[filled], tile_count(matrix, rows, multiple), rows)
+    return [np.sort(filled[own[own >= 0]]).astype(np.int32) for own in dealt]
 
 
 def share_columns(matrix: CSR, tiles: list[Ints], tries: int = 12000) -> list[Ints]:
@@ -208,10 +194,46 @@ class Body:
     position: int = 0
     """Index of the first value in the schedule's value stream."""
 
+    @staticmethod
+    def of(columns: Ints, rows: Ints, values: NDArray[np.float32], position: int = 0) -> Body:
+        """Of nonzeros by column; `rows` are their accumulators."""
+        distinct, start = np.unique(columns, return_index=True)
+        first = np.append(start, columns.size)
+        return Body(distinct.astype(np.int32), first.astype(np.int32), rows.astype(np.int32), values, position)
+
     @property
     def instructions(self) -> int:
         """Loads and multiply-adds, for one column per thread."""
         return self.columns.size + self.rows.size
+
+
+def by_column(matrix: CSR, rows: Sequence[int] | Ints) -> tuple[Ints, Ints, NDArray[np.float32]]:
+    """Columns, places in `rows` and values of the nonzeros of those rows, by column and then by row."""
+    spans = [np.arange(matrix.offsets[row], matrix.offsets[row + 1]) for row in rows]
+    pick = np.concatenate([np.zeros(0, np.int64), *spans])
+    place = np.repeat(np.arange(len(spans)), [span.size for span in spans])
+    order = np.lexsort((place, matrix.indices[pick]))
+    pick = pick[order]
+    return matrix.indices[pick], place[order].astype(np.int32), matrix.values[pick].astype(np.float32)
+
+
+def tables(bodies: Sequence[Body]) -> dict[str, Array]:
+    """The schedule as arrays, for kernels that read it.
+
+    Body i loads columns `body_start[i]` to `body_start[i + 1] - 1`, column j is multiplied by nonzeros from `first[j]`
+    on; a zero stands at the end of columns, rows and values, so that no array is empty.
+    """
+    loads = np.cumsum([0, *(body.columns.size for body in bodies)])
+    nonzeros = np.cumsum([0, *(body.rows.size for body in bodies)])
+    first = [body.first[:-1] + start for body, start in zip(bodies, nonzeros[:-1], strict=True)]
+    zero = np.zeros(1, np.int32)
+    return {
+        "body_start": loads.astype(np.int32),
+        "columns": np.concatenate([*(body.columns for body in bodies), zero]),
+        "first": np.concatenate([*first, nonzeros[-1:]]).astype(np.int32),
+        "rows": np.concatenate([*(body.rows for body in bodies), zero]),
+        "values": np.concatenate([*(body.values for body in bodies), zero.astype(np.float32)]),
+    }
 
 
 @dataclass(frozen=True)
@@ -239,37 +261,9 @@ def _split(weights: NDArray[np.int64], parts: int) -> list[int]:
     """Cut points that divide consecutive `weights` into `parts` runs of near-equal sum."""
     total = np.concatenate([[0], np.cumsum(weights)])
     wanted = total[-1] * np.arange(1, parts) / parts
-    cuts = [0]
-    for at in wanted:
-        i = int(np.searchsorted(total, at))
-        if i > 0 and at - total[i - 1] < total[i] - at:
-            i -= 1
-        cuts.append(max(cuts[-1], i))
-    return [*cuts, weights.size]
-
-
-def _tile_bodies(matrix: CSR, rows: Ints, parts: int) -> list[Body]:
-    spans = [(int(matrix.offsets[r]), int(matrix.offsets[r + 1])) for r in rows.tolist()]
-    pick = np.concatenate([np.arange(a, b) for a, b in spans] or [np.zeros(0, np.int64)]).astype(np.int64)
-    slot = np.repeat(np.arange(len(spans)), [b - a for a, b in spans])
-    order = np.lexsort((slot, matrix.indices[pick]))
-    k, slot, values = matrix.indices[pick][order], slot[order], matrix.values[pick][order].astype(np.float32)
-    columns, start = np.unique(k, return_index=True)
-    first = np.append(start, k.size)
-    counts = np.diff(first)
-    cuts = _split(counts + 1, parts)
-    bodies = []
-    for a, b in itertools.pairwise(cuts):
-        lo, hi = int(first[a]), int(first[b])
-        bodies.append(
-            Body(
-                columns[a:b].astype(np.int32),
-                (first[a : b + 1] - lo).astype(np.int32),
-                slot[lo:hi].astype(np.int32),
-                values[lo:hi],
-            )
-        )
-    return bodies
+    cuts = np.searchsorted(total, wanted)
+    cuts -= (cuts > 0) & (wanted - total[cuts - 1] < total[cuts] - wanted)
+    return [0, *np.maximum.accumulate(cuts).tolist(), weights.size]
 
 
 def make_schedule(matrix: CSR, tiling: Tiling, tiles: list[Ints] | None = None) -> Schedule:
@@ -277,28 +271,26 @@ def make_schedule(matrix: CSR, tiling: Tiling, tiles: list[Ints] | None = None) 
     if tiles is None:
         tiles = share_columns(matrix, assign_rows(matrix, tiling.rows, tiling.row_tiles))
     empty_rows = np.flatnonzero(matrix.row_lengths == 0).astype(np.int32)
-    empty: list[Ints] = [np.zeros(0, np.int32)] * len(tiles)
-    if tiling.parts == 1:
-        for i in range(len(tiles)):
-            empty[i] = empty_rows[i :: len(tiles)]
-    else:
-        tiles = _place_empty(tiles, empty_rows, tiling)
-        empty = [np.zeros(0, np.int32)] * len(tiles)
+    if tiling.parts > 1:
+        tiles, empty_rows = _place_empty(tiles, empty_rows, tiling), empty_rows[:0]
     slots = np.full((len(tiles), tiling.rows), -1, dtype=np.int32)
     bodies: list[Body] = []
-    stream: list[NDArray[Any]] = []
+    stream = [np.zeros(0, np.float32)]
     position = 0
     for i, rows in enumerate(tiles):
         slots[i, : rows.size] = rows
-        for body in _tile_bodies(matrix, rows, tiling.parts):
+        columns, place, values = by_column(matrix, rows)
+        first = np.append(np.unique(columns, return_index=True)[1], columns.size)
+        cuts = first[_split(np.diff(first) + 1, tiling.parts)]
+        for held in map(slice, cuts[:-1], cuts[1:]):
+            body = Body.of(columns[held], place[held], values[held], position)
             padded = -(-body.values.size // 4) * 4
-            bodies.append(Body(body.columns, body.first, body.rows, body.values, position))
+            bodies.append(body)
             stream.append(np.pad(body.values, (0, padded - body.values.size)))
             position += padded
     values = np.concatenate(stream) if position else np.zeros(4, np.float32)
-    return Schedule(
-        tiling, matrix.m, matrix.k, matrix.nnz, slots, tuple(empty), tuple(bodies), values.astype(np.float32)
-    )
+    empty = tuple(empty_rows[i :: len(tiles)] for i in range(len(tiles)))
+    return Schedule(tiling, matrix.m, matrix.k, matrix.nnz, slots, empty, tuple(bodies), values)
 
 
 def _place_empty(tiles: list[Ints], empty_rows: Ints, tiling: Tiling) -> list[Ints]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.schedule import Body, Schedule, Tiling, assign_rows, make_schedule
+from nnzbench.kernels.codegen.schedule import Body, Schedule, Tiling, assign_rows, make_schedule, refuse
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
@@ -209,15 +209,15 @@ class ConvProgram:
         instructions = max(sum(self.schedule.bodies[group].instructions for group in part) for part in self.parts)
         if instructions > MAX_INSTRUCTIONS:
             raise Unsupported(f"{instructions} instructions: programs are assembled up to {MAX_INSTRUCTIONS}")
-        if t.ahead < 1:
-            raise Unsupported(f"{t.name}: {t.stages} stages, at least 2")
-        if t.threads > 1024:
-            raise Unsupported(f"{t.name}: {t.threads} threads a block, at most 1024")
-        if t.rows_per_lane + reserved_registers(tile) > t.registers:
-            raise Unsupported(f"{t.name}: {t.rows_per_lane} sums do not fit {t.registers} registers")
         limit = block_shared_bytes(arch)
-        if tile.shared_bytes > limit:
-            raise Unsupported(f"{t.name}: {tile.shared_bytes} bytes of shared memory, at most {limit}")
+        wrong = {
+            f"{t.stages} stages, at least 2": t.ahead < 1,
+            f"{t.threads} threads a block, at most 1024": t.threads > 1024,
+            f"{t.rows_per_lane} sums do not fit {t.registers} registers": t.rows_per_lane + reserved_registers(tile)
+            > t.registers,
+            f"{tile.shared_bytes} bytes of shared memory, at most {limit}": tile.shared_bytes > limit,
+        }
+        refuse(t.name, wrong)
         s = tile.shape
         most = max(s.batch * s.channels * tile.plane, s.batch * s.filters * self.out_plane)
         if most >= 2**31 or max(t.chunk * tile.plane, s.filters * self.out_plane) * self.element >= 2**31:

@@ -8,7 +8,6 @@ warp, and take whole units of a few nonzeros each.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
@@ -16,27 +15,9 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.kernels.rows import deal_rows
 from nnzbench.plans.plan import Unsupported
 from nnzbench.plans.tiles import TileConfiguration
-
-
-def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
-    """Deals rows to `hands` warps of `cards` rows each so that all carry near-equal nonzeros: (hands, cards), -1 empty.
-
-    Rows go out by falling length, each to the warp that carries least and has room.
-    """
-    dealt = np.full((hands, cards), -1, dtype=np.int64)
-    held = [0] * hands
-    open_hands = [(0, hand) for hand in range(hands)]
-    for row in np.argsort(-lengths, kind="stable").tolist():
-        load, hand = open_hands[0]
-        dealt[hand, held[hand]] = row
-        held[hand] += 1
-        if held[hand] < cards:
-            heapq.heapreplace(open_hands, (load + int(lengths[row]), hand))
-        else:
-            heapq.heappop(open_hands)
-    return dealt
 
 
 def bundled(lengths: NDArray[np.int64], bundles: int, sub: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

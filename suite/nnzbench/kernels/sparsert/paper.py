@@ -13,34 +13,28 @@ the schedule from memory instead of unrolling it (section 3.5). `sparsert_conv_p
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
+from nnzbench.kernels.codegen.cpp import constants
 from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.codegen.ptx import immediates
-from nnzbench.kernels.registry import About, kernel, register
+from nnzbench.kernels.registry import About, PlannedKernel, kernel, register
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.kernels.sparsert import paper_schedule as paper
-from nnzbench.kernels.sparsert.paper_schedule import (
-    CheckedIm2col,
-    Deal,
-    Dense,
-    MatrixB,
-    PaperSchedule,
-    PaperTiling,
-    VirtualIm2col,
-    tables,
-)
+from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, Deal, Dense, MatrixB, PaperTiling, VirtualIm2col
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.chain import SharedWork
+from nnzbench.plans.plan import Arg, Array, Plan, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
+T = TypeVar("T")
 ENTRY = "sparsert_paper"
 
 
@@ -55,7 +49,8 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
     Up to 256 threads the bound changes nothing but for its presence: without it, ptxas stops at 32 registers or so.
     """
     groups, rows, stride = dealt.groups, dealt.rows, dense.row_stride
-    bodies = [(i, body, inside) for inside in dense.inside for i, body in enumerate(dealt.bodies)]
+    kinds = dense.inside if isinstance(dense, CheckedIm2col) else (False,)
+    bodies = [(i, body, inside) for inside in kinds for i, body in enumerate(dealt.bodies)]
     labels = ", ".join(f"L{i}" for i in range(len(bodies)))
     lines = [
         *architecture(arch).ptx_header(),
@@ -83,7 +78,7 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
         "mad.lo.u32 %t0, %t0, %width, %col;",
         *dense.pointers(),
         f"mad.lo.u32 %body, %block, {groups}, %g;",
-        *dense.choose(len(dealt.bodies)),
+        *(dense.choose(len(dealt.bodies)) if isinstance(dense, CheckedIm2col) else []),
         *[f"mov.f32 %a{i}, 0f00000000;" for i in range(rows)],
         f"TABLE: .branchtargets {labels};",
         # groups narrower than a warp jump apart, so this is no uniform branch
@@ -152,13 +147,10 @@ def _reduce(rows: int, stride: int, groups: int) -> list[str]:
 
 def cpp(dealt: Deal, dense: Dense) -> str:
     """CUDA C++ with the schedule as constants, for the cpu device."""
-    lines = ['#include "sparsert_rolled.cuh"']
-    for name, array in tables(dealt).items():
-        kind = "float" if array.dtype == np.float32 else "int"
-        listed = array.tolist() if kind == "int" else map(float.hex, array.tolist())
-        lines.append(f"static const {kind} k_{name}[] = {{{','.join(map(str, listed))}}};")
     zeros = ", const float*" if dense.zeros else ""
-    lines += [
+    lines = [
+        '#include "sparsert_rolled.cuh"',
+        *constants(dealt.tables),
         f'extern "C" __global__ void {ENTRY}(const float* b, float* c{zeros}) {{',
         "  DYN_SHARED(float, sums);",
         f"  rolled<{dealt.rows}>({dense.cpp()}, c, k_row_start, k_body_start, k_columns, k_first, k_rows,",
@@ -185,49 +177,17 @@ class Work:
     shape: tuple[int, ...]
     arch: str
 
-    @cached_property
-    def _made(self) -> dict[tuple[int, int, bool], _Program]:
-        return {}
+    shared: SharedWork = field(default_factory=SharedWork, repr=False)
+    """What tilings share that differ in width alone: their deal and their code."""
 
-    def scheduled(self, tiling: PaperTiling, threads: int) -> tuple[_Program, PaperSchedule]:
-        """A tiling's deal and code, shared by all its widths; `threads` of the widest count when it is first made.
-
-        Raises `Unsupported` where the tiling does not fit the architecture.
-        """
-        key = (tiling.m_blocks, tiling.groups, tiling.balanced)
-        if key not in self._made:
-            self._made[key] = _Program(self, tiling, threads)
-        schedule = PaperSchedule(tiling, self._made[key].deal, self.dense)
-        schedule.check(self.arch)
-        return self._made[key], schedule
+    def once(self, kind: str, tiling: PaperTiling, make: Callable[[], T]) -> T:
+        """What was made of that kind for the tiling, or for another that differs in its width alone."""
+        return self.shared.once((kind, tiling.m_blocks, tiling.groups, tiling.balanced), make)
 
     def buffers(self) -> dict[str, Array]:
         """The dense operand, the zeroed output, and zeros that stand for padding where there is any."""
         found = {"b": self.b, "c": np.zeros(self.shape, np.float32)}
         return {**found, "zeros": np.zeros(self.dense.zeros, np.float32)} if self.dense.zeros else found
-
-
-class _Program:
-    """What the tilings of one (M_blocks, Gy) share. The code is written when it is first asked for."""
-
-    def __init__(self, work: Work, tiling: PaperTiling, threads: int) -> None:
-        start = time.perf_counter()
-        self._work, self._threads = work, threads
-        self.deal: Deal = paper.deal(work.matrix, tiling)
-        self.milliseconds = (time.perf_counter() - start) * 1e3
-
-    @cached_property
-    def source(self) -> str:
-        """PTX."""
-        start = time.perf_counter()
-        text = ptx(self.deal, self._work.dense, self._threads, self._work.arch)
-        self.milliseconds += (time.perf_counter() - start) * 1e3
-        return text
-
-    @cached_property
-    def cpu_source(self) -> str:
-        """The same as C++; not part of the time that generating takes."""
-        return cpp(self.deal, self._work.dense)
 
 
 def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
@@ -236,11 +196,13 @@ def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
     `threads` bounds the blocks of all tilings that share its program, by default its own. Raises `Unsupported` where
     the tiling does not fit the architecture.
     """
-    program, schedule = work.scheduled(tiling, threads or work.dense.columns // tiling.n_blocks * tiling.groups)
-    source = program.source
-    launch = schedule.launch(ENTRY, parameters(work.dense))
-    plan = Plan(tiling.name, "ptx", source, {}, work.buffers(), "c", (launch,), generate_ms=program.milliseconds)
-    return replace(plan, cpu_source=program.cpu_source)
+    elapsed, dense, arch = work.shared.timer(), work.dense, work.arch
+    threads = threads or dense.columns // tiling.n_blocks * tiling.groups
+    dealt = work.once("deal", tiling, lambda: paper.deal(work.matrix, tiling))
+    launch = paper.launch_of(tiling, dealt, dense, arch, ENTRY, parameters(dense))
+    source = work.once("ptx", tiling, lambda: ptx(dealt, dense, threads, arch))
+    plan = Plan(tiling.name, "ptx", source, {}, work.buffers(), "c", (launch,), generate_ms=elapsed())
+    return replace(plan, cpu_source=work.once("cpp", tiling, lambda: cpp(dealt, dense)))
 
 
 def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
@@ -248,13 +210,14 @@ def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
 
     Raises `Unsupported` where the tiling does not fit the architecture.
     """
-    program, schedule = work.scheduled(tiling, threads)
-    tables = paper.tables(program.deal)
-    launch = schedule.launch("sparsert_rolled", ("b", "c", *tables, work.dense.columns))
-    defines = {"ROWS": program.deal.rows, "THREADS": schedule.threads}
-    buffers = {**work.buffers(), **tables}
-    source = "sparsert_rolled.cu"
-    return Plan(tiling.name, "cuda", source, defines, buffers, "c", (launch,), generate_ms=program.milliseconds)
+    elapsed = work.shared.timer()
+    dealt = work.once("deal", tiling, lambda: paper.deal(work.matrix, tiling))
+    generate_ms, tables = elapsed(), dealt.tables
+    args: tuple[Arg, ...] = ("b", "c", *tables, work.dense.columns)
+    launch = paper.launch_of(tiling, dealt, work.dense, work.arch, "sparsert_rolled", args)
+    defines = {"ROWS": dealt.rows, "THREADS": launch.block[0] * launch.block[1]}
+    buffers, source = {**work.buffers(), **tables}, "sparsert_rolled.cu"
+    return Plan(tiling.name, "cuda", source, defines, buffers, "c", (launch,), generate_ms=generate_ms)
 
 
 def plans_of(work: Work, tilings: list[PaperTiling], unrolled: bool = True) -> Iterator[Plan]:
@@ -277,34 +240,27 @@ def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
     return min(tilings, key=distance)
 
 
-@dataclass(frozen=True)
-class PaperKernel:
-    """One bar of the ablation; the variants are the tilings it is tuned over."""
-
-    name: str
-    unrolled: bool = True
-    balanced: bool = True
-    tuned: bool = True
-    paper: str = PAPER
-    ops: frozenset[str] = frozenset({"spmm"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Every choice of the paper's parameters that fits, or the fixed one."""
-        if problem.m == 0 or problem.n == 0:
-            raise Unsupported("the output is empty")
-        matrix, b = operands.sparse, operands.dense["b"]
-        work = Work(matrix, b, MatrixB(problem.k, problem.n), (problem.m, problem.n), arch)
-        tilings = paper.grid(problem.m, problem.n)
-        if not self.tuned:
-            tilings = [_fixed(tilings, problem)]
-        yield from plans_of(work, [replace(tiling, balanced=self.balanced) for tiling in tilings], self.unrolled)
+def plans(
+    problem: Problem, operands: Operands, arch: str, unrolled: bool = True, balanced: bool = True, tuned: bool = True
+) -> Iterator[Plan]:
+    """One bar of the ablation: every choice of the paper's parameters that fits, or the fixed one."""
+    if problem.m == 0 or problem.n == 0:
+        raise Unsupported("the output is empty")
+    shape = problem.m, problem.n
+    work = Work(operands.sparse, operands.dense["b"], MatrixB(problem.k, problem.n), shape, arch)
+    tilings = paper.grid(*shape)
+    if not tuned:
+        tilings = [_fixed(tilings, problem)]
+    yield from plans_of(work, [replace(tiling, balanced=balanced) for tiling in tilings], unrolled)
 
 
-register(PaperKernel("sparsert_paper"), About("paper", weights_in_code=True, rank=60))
-register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", study=True, rank=70))
-register(PaperKernel("sparsert_fixed", tuned=False), About("paper", nothing_to_tune=True, study=True, rank=80))
-register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", study=True, rank=90))
+for _name, _plans, _about in (
+    ("sparsert_paper", plans, About("paper", weights_in_code=True, rank=60)),
+    ("sparsert_unbalanced", partial(plans, balanced=False), About("paper", study=True, rank=70)),
+    ("sparsert_fixed", partial(plans, tuned=False), About("paper", nothing_to_tune=True, study=True, rank=80)),
+    ("sparsert_rolled", partial(plans, unrolled=False), About("paper", study=True, rank=90)),
+):
+    register(PlannedKernel(_name, PAPER, frozenset({"spmm"}), frozenset({"f32"}), _plans), _about)
 
 
 @kernel(PAPER, "conv2d", "f32", About("own", paper_variants="checked_", weights_in_code=True, rank=65))

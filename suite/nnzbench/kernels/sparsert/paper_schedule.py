@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.program import Im2col, divmod_ptx
-from nnzbench.kernels.codegen.schedule import Body
+from nnzbench.kernels.codegen.schedule import Body, by_column, refuse, tables
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Arg, Launch, Unsupported
+from nnzbench.plans.plan import Arg, Array, Launch, Unsupported
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,8 @@ class MatrixB:
         """PTX that moves `%b` and `%c` (u64, to the buffers) to this thread's column, whose number is in `%t0`."""
         return ["mad.wide.u32 %b, %t0, 4, %b;", "mad.wide.u32 %c, %t0, 4, %c;"]
 
-    @property
-    def inside(self) -> tuple[bool, ...]:
-        """The kinds of blocks that have code of their own: whether all of a block's taps lie in rows of the image."""
-        return (False,)
-
-    def choose(self, bodies: int) -> list[str]:
-        """PTX that adds `bodies`, of one kind of block, to `%body` where this block is of the second kind."""
-        return []
-
     def load(self, k: int, inside: bool = False) -> str:
-        """PTX that loads this thread's element of row k of B into `%x`, in the code of that kind of block."""
+        """PTX that loads this thread's element of row k of B into `%x`; `inside` as for `CheckedIm2col`."""
         return f"ld.global.nc.f32 %x, [%b+{k * self.columns * 4}];"
 
     def cpp(self) -> str:
@@ -141,13 +132,6 @@ class VirtualIm2col(Im2col):
                 lines.append(f"selp.b64 {tap}, {tap}, %zeros, %inside;")
         return lines
 
-    @property
-    def inside(self) -> tuple[bool, ...]:
-        return (False,)
-
-    def choose(self, bodies: int) -> list[str]:
-        return []
-
     def load(self, k: int, inside: bool = False) -> str:
         s = self.shape
         channel, tap = divmod(k, s.r * s.s)
@@ -192,12 +176,14 @@ class CheckedIm2col(VirtualIm2col):
 
     @cached_property
     def inside(self) -> tuple[bool, ...]:
+        """The kinds of blocks that have code of their own: whether all of a block's taps lie in rows of the image."""
         first, end = self._middle
         starts = (start % self.row_stride for start in range(0, self.columns, self.width))
         some = any(self.checked[0]) and any(first <= start and start + self.width <= end for start in starts)
         return (False, True) if some else (False,)
 
     def choose(self, bodies: int) -> list[str]:
+        """PTX that adds `bodies`, of one kind of block, to `%body` where this block is of the second kind."""
         if len(self.inside) == 1:
             return []
         first, end = self._middle
@@ -293,35 +279,28 @@ class Deal:
         """Rows of the tallest block: accumulators of every thread (the registers that figure 2b wastes)."""
         return max(1, int(np.diff(self.row_start).max()))
 
+    @property
+    def tables(self) -> dict[str, Array]:
+        """The schedule as arrays, for the kernel that is not unrolled."""
+        return {"row_start": self.row_start, **tables(self.bodies)}
 
-class PaperSchedule:
-    """A tiling with its rows and nonzeros dealt, and what they are multiplied by."""
 
-    def __init__(self, tiling: PaperTiling, deal: Deal, dense: Dense) -> None:
-        self.tiling, self.deal, self.dense = tiling, deal, dense
-        self.width = dense.columns // tiling.n_blocks
-        """Columns of a block: threads of a group (the paper's Gsy)."""
-        self.threads = self.width * tiling.groups
-        """Threads of a block."""
-        self.shared_bytes = deal.rows * self.width * 4 if tiling.groups > 1 else 0
-        """Of the sums that groups share."""
+def launch_of(tiling: PaperTiling, dealt: Deal, dense: Dense, arch: str, entry: str, args: tuple[Arg, ...]) -> Launch:
+    """Grid (M_blocks, N_blocks) of blocks of (width, Gy) threads, whose width is their columns (the paper's Gsy).
 
-    def launch(self, entry: str, args: tuple[Arg, ...]) -> Launch:
-        """Grid (M_blocks, N_blocks) of blocks of (width, Gy) threads."""
-        t = self.tiling
-        return Launch(entry, (t.m_blocks, t.n_blocks, 1), (self.width, t.groups, 1), args, self.shared_bytes)
-
-    def check(self, arch: str) -> None:
-        """Raises `Unsupported` where the hardware or the encoding of an offset has no room."""
-        t, rows = self.tiling, self.deal.rows
-        if self.threads > 1024 or (rows + 24) * self.threads > 65536:
-            raise Unsupported(f"{t.name}: {self.threads} threads with {rows} accumulators do not fit")
-        if self.shared_bytes > block_shared_bytes(arch):
-            raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory do not fit")
-        if t.n_blocks > MAX_GRID_Y:
-            raise Unsupported(f"{t.name}: a grid of {t.n_blocks} blocks in y, at most {MAX_GRID_Y}")
-        if max(self.dense.reach, int(self.deal.row_start[-1]) * self.dense.row_stride) * 4 >= 2**31:
-            raise Unsupported("offsets beyond 2 GB do not fit an instruction")
+    Raises `Unsupported` where the hardware or the encoding of an offset has no room.
+    """
+    t, rows, width = tiling, dealt.rows, dense.columns // tiling.n_blocks
+    threads, shared_bytes = width * t.groups, rows * width * 4 if t.groups > 1 else 0
+    wrong = {
+        f"{threads} threads with {rows} accumulators do not fit": threads > 1024 or (rows + 24) * threads > 65536,
+        f"{shared_bytes} bytes of shared memory do not fit": shared_bytes > block_shared_bytes(arch),
+        f"a grid of {t.n_blocks} blocks in y, at most {MAX_GRID_Y}": t.n_blocks > MAX_GRID_Y,
+    }
+    refuse(t.name, wrong)
+    if max(dense.reach, int(dealt.row_start[-1]) * dense.row_stride) * 4 >= 2**31:
+        raise Unsupported("offsets beyond 2 GB do not fit an instruction")
+    return Launch(entry, (t.m_blocks, t.n_blocks, 1), (width, t.groups, 1), args, shared_bytes)
 
 
 def grid(m: int, n: int, of_groups: tuple[int, ...] = GROUPS) -> list[PaperTiling]:
@@ -357,30 +336,7 @@ def deal(matrix: CSR, tiling: PaperTiling) -> Deal:
         row_start = np.arange(tiling.m_blocks + 1) * matrix.m // tiling.m_blocks
     bodies: list[Body] = []
     for top, bottom in itertools.pairwise(row_start.tolist()):
-        part = slice(int(matrix.offsets[top]), int(matrix.offsets[bottom]))
-        k = matrix.indices[part]
-        rows = np.repeat(np.arange(bottom - top), matrix.row_lengths[top:bottom]).astype(np.int32)
-        order = np.lexsort((rows, k))
-        k, rows, values = k[order], rows[order], matrix.values[part][order].astype(np.float32)
+        k, rows, values = by_column(matrix, range(top, bottom))
         edges = [k.size * g // tiling.groups for g in range(tiling.groups + 1)]
-        for a, b in itertools.pairwise(edges):
-            columns, start = np.unique(k[a:b], return_index=True)
-            first: NDArray[np.int32] = np.append(start, b - a).astype(np.int32)
-            bodies.append(Body(columns.astype(np.int32), first, rows[a:b], values[a:b]))
+        bodies += [Body.of(k[a:b], rows[a:b], values[a:b]) for a, b in itertools.pairwise(edges)]
     return Deal(tiling.groups, row_start.astype(np.int32), tuple(bodies))
-
-
-def tables(dealt: Deal) -> dict[str, NDArray[np.int32] | NDArray[np.float32]]:
-    """The schedule as arrays, for the kernel that is not unrolled."""
-    bodies = dealt.bodies
-    loads = np.cumsum([0, *[body.columns.size for body in bodies]])
-    nonzeros = np.cumsum([0, *[body.rows.size for body in bodies]])
-    first = [body.first[:-1] + start for body, start in zip(bodies, nonzeros[:-1], strict=True)]
-    return {
-        "row_start": dealt.row_start,
-        "body_start": loads.astype(np.int32),
-        "columns": np.concatenate([*[body.columns for body in bodies], [0]]).astype(np.int32),
-        "first": np.concatenate([*first, [nonzeros[-1]]]).astype(np.int32),
-        "rows": np.concatenate([*[body.rows for body in bodies], [0]]).astype(np.int32),
-        "values": np.concatenate([*[body.values for body in bodies], [0]]).astype(np.float32),
-    }

@@ -13,17 +13,18 @@ from typing import Literal
 
 from nnzbench.kernels.codegen import cpp, ptx
 from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.program import Addressing, ImagePixels, MatrixColumns, Program, convolved
+from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns, Program, convolved
 from nnzbench.kernels.codegen.schedule import Tiling, make_schedule, recall, search_name
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.sparsert import PAPER
-from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 ASSEMBLE_SECONDS = 60.0
 """Time limit of one candidate's assembly."""
+MAX_TAPS = 25
+"""Each tap takes a 64-bit pointer per thread."""
 
 
 def make_plan(
@@ -40,10 +41,8 @@ def make_plan(
     """
     start = time.perf_counter()
     schedule = make_schedule(planner.matrix, tiling, planner.rows(tiling).tiles)
-    element: Literal[2, 4] = 2 if planner.element == 2 else 4
-    program = Program(schedule, planner.addressing, element, values)
+    program = Program(schedule, planner.addressing, planner.element, values)
     source = ptx.emit(program, arch)
-    elapsed = (time.perf_counter() - start) * 1e3
     return Plan(
         variant=tiling.name + ("_pattern" if values == "buffer" else ""),
         language="ptx",
@@ -52,50 +51,46 @@ def make_plan(
         buffers=program.buffers(dense, shape),
         output="c",
         launches=(program.launch(),),
-        math="f16" if element == 2 else "f32",
-        generate_ms=elapsed,
+        math="f16" if planner.element == 2 else "f32",
+        generate_ms=(time.perf_counter() - start) * 1e3,
         cpu_source=cpp.emit(program),
     )
 
 
-def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> Planner:
-    """The planner of a problem. Raises `Unsupported` for an unknown architecture or too large a matrix."""
-    planner = Planner(matrix, addressing, arch, 2 if dtype == "f16" else 4)
+def planned(problem: Problem, operands: Operands, arch: str) -> tuple[Planner, Array, tuple[int, ...]]:
+    """The planner of a product or convolution, its dense operand, and the output's shape.
+
+    Raises `Unsupported` for an unknown architecture or too large a matrix.
+    """
+    c = problem.conv
+    addressing = MatrixColumns(problem.n) if c is None else ImagePixels(c)
+    planner = Planner(operands.sparse, addressing, arch, 2 if problem.dtype == "f16" else 4)
     planner.check()
-    return planner
+    return planner, operands.dense["b" if c is None else "x"], (problem.m, problem.n) if c is None else c.output
 
 
-def tuned_first(planner: Planner, pattern: str, problem: Problem, arch: str) -> list[Tiling]:
-    """The planner's candidates, led by the winner of an earlier exhaustive search where there was one."""
-    chosen = planner.candidates()
-    known = recall(search_name(pattern, problem, arch))
-    if known is not None and known.tiling in chosen:
-        chosen.remove(known.tiling)
-    return chosen if known is None else [known.tiling, *chosen]
-
-
-def _plans(problem: Problem, operands: Operands, arch: str, values: Literal["code", "buffer"]) -> Iterator[Plan]:
+def _plans(
+    problem: Problem, operands: Operands, arch: str, values: Literal["code", "buffer"] = "code"
+) -> Iterator[Plan]:
+    """The plans of the planner's candidates, led by the winner of an earlier exhaustive search where there was one."""
     if problem.m == 0 or problem.n == 0:
         raise Unsupported("the output is empty")
-    planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
-    for tiling in tuned_first(planner, operands.pattern, problem, arch):
-        yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=values)
+    planner, dense, shape = planned(problem, operands, arch)
+    known = recall(search_name(operands.pattern, problem, arch))
+    for tiling in dict.fromkeys([*([known.tiling] if known else []), *planner.candidates()]):
+        yield make_plan(planner, tiling, dense, arch, shape, values)
 
 
 @kernel(PAPER, "spmm", "f32 f16", About("own", weights_in_code=True, rank=40))
 def sparsert(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """SpMM with values in the code: the best tilings by the cost model, best first."""
-    yield from _plans(problem, operands, arch, "code")
+    yield from _plans(problem, operands, arch)
 
 
 @kernel(PAPER, "spmm", "f32 f16", About("own", study=True, weights_in_code=True, rank=100))
 def sparsert_pattern(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The same with only the pattern in the code: retraining the values needs no new program."""
     yield from _plans(problem, operands, arch, "buffer")
-
-
-MAX_TAPS = 25
-"""Each tap takes a 64-bit pointer per thread."""
 
 
 @kernel(PAPER, "conv2d conv1d", "f32 f16", About("own", weights_in_code=True, rank=50))
@@ -107,6 +102,4 @@ def sparsert_conv(problem: Problem, operands: Operands, arch: str) -> Iterator[P
     c = convolved(problem)
     if c.r * c.s > MAX_TAPS:
         raise Unsupported(f"{c.r}x{c.s} filters need {c.r * c.s} pointers per thread, at most {MAX_TAPS}")
-    planner = make_planner(operands.sparse, ImagePixels(c), arch, problem.dtype)
-    for tiling in tuned_first(planner, operands.pattern, problem, arch):
-        yield make_plan(planner, tiling, operands.dense["x"], arch, c.output)
+    yield from _plans(problem, operands, arch)

@@ -9,7 +9,7 @@ from sparsert_programs import interpret, truth
 from nnzbench.build.cache import Job, build
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.sparsert import paper_schedule as paper
-from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, PaperKernel, Work, rolled_plan, unrolled_plan
+from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, Work, plans, rolled_plan, unrolled_plan
 from nnzbench.kernels.sparsert.paper_schedule import MatrixB, PaperTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -43,10 +43,10 @@ def test_emitted_ptx_multiplies(groups, balanced):
 def test_tilings_that_differ_in_width_alone_share_a_program():
     matrix = uneven_matrix()
     work = spmm(matrix, 64)
-    plans = [unrolled_plan(work, PaperTiling(6, n_blocks, 2), 128) for n_blocks in (1, 2)]
-    assert plans[0].source == plans[1].source
-    assert plans[0].launches != plans[1].launches
-    for plan in plans:
+    made = [unrolled_plan(work, PaperTiling(6, n_blocks, 2), 128) for n_blocks in (1, 2)]
+    assert made[0].source == made[1].source
+    assert made[0].launches != made[1].launches
+    for plan in made:
         assert passes(relative_error(interpret(plan), truth(matrix, work.b)), "f32")
 
 
@@ -73,10 +73,9 @@ def one_dense_row():
 def test_awkward_matrices_on_the_processor(matrix, n, name):
     problem = Problem("t", "t", "spmm", matrix.m, matrix.k, n, 0.9, "uniform:0")
     b = np.random.default_rng(2).standard_normal((matrix.k, n)).astype(np.float32)
-    kernel = PaperKernel(name, balanced=name == "tuned")
-    plans = list(kernel.plans(problem, Operands(matrix, {"b": b}, "p"), "sm_80"))
-    assert {1, 2, 4, 8} <= {plan.launches[0].block[1] for plan in plans} <= set(paper.GROUPS)
-    for plan in (plans[0], plans[-1]):
+    found = list(plans(problem, Operands(matrix, {"b": b}, "p"), "sm_80", balanced=name == "tuned"))
+    assert {1, 2, 4, 8} <= {plan.launches[0].block[1] for plan in found} <= set(paper.GROUPS)
+    for plan in (found[0], found[-1]):
         assert passes(relative_error(execute(plan), truth(matrix, b)), "f32")
 
 
@@ -123,9 +122,9 @@ def test_kernels_of_the_ablation_differ_as_named():
     matrix = uneven_matrix()
     problem = Problem("t", "t", "spmm", 48, 40, 64, 0.7, "uniform:0")
     operands = Operands(matrix, {"b": np.zeros((40, 64), np.float32)}, "p")
-    tuned = list(PaperKernel("tuned").plans(problem, operands, "sm_90"))
-    fixed = list(PaperKernel("fixed", tuned=False).plans(problem, operands, "sm_90"))
-    rolled = list(PaperKernel("rolled", unrolled=False).plans(problem, operands, "sm_90"))
+    tuned = list(plans(problem, operands, "sm_90"))
+    fixed = list(plans(problem, operands, "sm_90", tuned=False))
+    rolled = list(plans(problem, operands, "sm_90", unrolled=False))
     assert len(tuned) > 4
     assert len({plan.source for plan in tuned}) < len(tuned)
     assert len(fixed) == 1
@@ -133,7 +132,7 @@ def test_kernels_of_the_ablation_differ_as_named():
     assert {plan.variant for plan in rolled} == {plan.variant for plan in tuned}
     assert {plan.language for plan in rolled} == {"cuda"}
     with pytest.raises(Unsupported, match="output is empty"):
-        next(PaperKernel("t").plans(replace(problem, n=0), operands, "sm_90"))
+        next(plans(replace(problem, n=0), operands, "sm_90"))
 
 
 def test_what_does_not_fit_is_refused_with_a_sentence():
@@ -145,13 +144,9 @@ def test_what_does_not_fit_is_refused_with_a_sentence():
         unrolled_plan(far, PaperTiling(8, 1, 1))
     k = 2 * MAX_NONZEROS
     large = CSR(1, k, np.array([0, k]), np.arange(k, dtype=np.int32), np.ones(k, np.float32))
-    plans = PaperKernel("t").plans(
-        Problem("t", "t", "spmm", 1, k, 1, 0.0, "uniform:0"),
-        Operands(large, {"b": np.zeros((k, 1), np.float32)}, "p"),
-        "sm_90",
-    )
+    operands = Operands(large, {"b": np.zeros((k, 1), np.float32)}, "p")
     with pytest.raises(Unsupported, match=f"at most {MAX_NONZEROS}"):
-        next(plans)
+        next(plans(Problem("t", "t", "spmm", 1, k, 1, 0.0, "uniform:0"), operands, "sm_90"))
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
