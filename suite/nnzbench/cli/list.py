@@ -45,11 +45,10 @@ def _told(one: object, *names: str) -> dict[str, Any]:
 @as_json
 def list_experiments(as_json: bool) -> None:
     """Every experiment with its place in the paper."""
-    from nnzbench.papers.catalogue import EXPERIMENTS
-
-    rows = [_told(one, "name", "title", "paper", "figure") for one in EXPERIMENTS.values()]
-    for row in rows if as_json else ():
-        row["kernels"] = list(EXPERIMENTS[row["name"]].kernels)
+    rows = []
+    for one in options.known_experiments().values():
+        more = {"kernels": list(one.kernels)} if as_json else {}
+        rows.append(_told(one, "name", "title", "paper", "figure") | more)
     show(rows, as_json)
 
 
@@ -81,11 +80,12 @@ def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> No
 
     Default: of all experiments. The source is what each would use on this machine.
     """
-    from nnzbench.papers.catalogue import EXPERIMENTS, experiment
+    known = options.known_experiments()
+    from nnzbench.papers.catalogue import experiment
 
     rows = [
         _told(problem, "experiment", "name", "op", "m", "k", "n", "shape", "sparsity", "source")
-        for name in experiments or EXPERIMENTS
+        for name in experiments or known
         for problem in replace(experiment(name), full=full).problems()
     ]
     show(rows, as_json)

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import importlib
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from nnzbench import paths
+from nnzbench.problems.experiment import Experiment
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 """A folder, which need not be there yet."""
 
 
-def experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Experiments that begin so."""
+class _Late(ModuleType):
+    """Stands for a module that is loaded when something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def known_experiments() -> Mapping[str, Experiment]:
+    """All experiments, without pandas: their pages compute with it, and it takes as long to load as all the rest."""
+    sys.modules.setdefault("pandas", _Late("pandas"))
     from nnzbench.papers.catalogue import EXPERIMENTS
 
-    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
+    return EXPERIMENTS
+
+
+def experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Experiments that begin so."""
+    return [name for name in known_experiments() if name.startswith(incomplete)]
 
 
 def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

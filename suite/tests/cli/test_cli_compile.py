@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -218,19 +219,21 @@ def test_a_kernel_without_plans_gives_its_last_reason() -> None:
 
 def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite() -> None:
     lister = PlanLister()
-    ours = [kernel for kernel in registry.kernels().values() if isinstance(kernel, Kernel)]
-    stages = [stage for kernel in ours for plan in lister.plans(kernel, "sm_90") for stage in plan.stages()]
-    used = {stage.source for stage in stages if "\n" not in stage.source}
-    files = {path.name for path in paths.kernels_cu().glob("*.cu")}
-    assert used <= files
-    assert files - used <= SUPPORT_FILES
+    plans = [lister.plans(kernel, "sm_90") for kernel in registry.kernels().values() if isinstance(kernel, Kernel)]
+    firsts = (islice(some, 1) for some in plans)  # nearly all files have one; plans take seconds to make
+    unused = {path.name for path in paths.kernels_cu().glob("*.cu")} - SUPPORT_FILES
+    for plan in chain(*firsts, *plans):
+        unused -= {stage.source for stage in plan.stages()}
+        if not unused:
+            break
+    assert not unused
 
 
 def test_programs_of_an_experiments_run_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
-    words = ["eie_table4", "--arch", "sm_90", "--kernel", "sputnik", "--candidates", "1"]
+    words = ["awkward_sizes", "--arch", "sm_90", "--kernel", "eie", "--candidates", "1"]
     done = CliRunner().invoke(command, words)
     assert done.exit_code == 0
-    assert "5 programs compiled for sm_90, 0 failed" in done.output
+    assert "4 programs compiled for sm_90, 0 failed" in done.output
     refusals = ([*words, "--json"], words[:1], ["--candidates", "1"])
     assert [CliRunner().invoke(command, given).exit_code for given in refusals] == [2, 2, 2]

@@ -7,6 +7,7 @@ index.html, `compare` and `best` show are ratios of facts.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -33,6 +34,7 @@ def imported(path: Path, known: Mapping[str, object]) -> Iterator[str]:
             yield from (name if name in known else node.module for name in names if {name, node.module} & set(known))
 
 
+@functools.cache
 def graph_of(package: Path) -> dict[str, set[str]]:
     known = modules(package)
     return {name: set(imported(path, known)) - {name} for name, path in known.items()}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -21,30 +20,29 @@ def with_ratio(line: str) -> str:
     return ",".join([before, f"{ratio * 1.001:.6g}", *after])
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "said"),
-    [
-        (lambda lines: lines, 0, "all as the records say"),
-        (lambda lines: [*lines[:5], with_ratio(lines[5]), *lines[6:]], 1, "ratio"),
-        (lambda lines: lines[:-1], 1, "is missing"),
-        (lambda lines: [*lines, lines[-1].replace(",hot,", ",warm,").replace(",cold,", ",warm,")], 1, "no page asks"),
-    ],
-)
 def test_recorded_facts_are_what_the_records_say_and_a_changed_a_missing_or_an_invented_one_is_named(
-    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    change: Callable[[list[str]], list[str]], status: int, said: str,
-) -> None:  # fmt: skip
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(ROOT / "reports" / RECORDED, tmp_path / RECORDED)
-    path = tmp_path / RECORDED / "facts.csv"
-    path.write_text("\n".join(change(path.read_text(encoding="utf-8").splitlines())) + "\n", encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["recompute.py", "--reports", str(tmp_path)])
-    assert runner.main() == status
-    told = capsys.readouterr()
-    assert said in told.out + told.err
+    assert runner.main() == 0
+    assert "all as the records say" in capsys.readouterr().out
+    path = tmp_path / RECORDED / "facts.csv"
+    *lines, last = path.read_text(encoding="utf-8").splitlines()
+    invented = last.replace(",hot,", ",warm,").replace(",cold,", ",warm,")
+    path.write_text("\n".join([*lines[:5], with_ratio(lines[5]), *lines[6:], invented, ""]), encoding="utf-8")
+    assert runner.main() == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert all(any(word in line for line in told) for word in (": ratio ", "is missing", "no page asks"))
 
 
-def test_gains_of_published_products_are_what_the_published_times_say(runner: ModuleType, tmp_path: Path) -> None:
+def test_gains_of_published_products_are_what_the_published_times_say(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     facts = products.facts(products.times([]))
+    monkeypatch.setattr(runner.products, "times", list)
+    monkeypatch.setattr(runner.products, "facts", lambda times: facts)
     path = table.write(facts[table.COLUMNS], tmp_path)
     count, wrong = runner.wrong_products(path)
     assert (count, wrong) == ((facts["how"] == "published").sum(), [])
