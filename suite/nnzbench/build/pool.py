@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, check, folder, lookup
+from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, check, folder, lookup
 from nnzbench.build.workers import Worker, keep, processors, take
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
@@ -92,14 +91,8 @@ class CompilePool:
         self.close()
 
 
-def assemble_ptx(text: str, arch: str, timeout_s: float | None = None, link: str = "") -> Compiled:
-    """Assembles PTX of `arch` with nvJitLink, in a process of its own where a time limit is given.
-
-    Raises `CompileError`, `CompileTimeout`; `Unsupported` where nvJitLink is missing or does not know `arch`.
-    """
-    job = Job("ptx", text, arch, link=link)
-    if timeout_s is None:
-        return build(job.program())
+def compile_one(job: Job, timeout_s: float) -> Compiled:
+    """Compiles in a process of its own. Raises `CompileError`, `CompileTimeout`, and as `compile_many` does."""
     ((_, result),) = compile_many([job], workers=1, timeout_s=timeout_s)
     if isinstance(result, CompileError):
         raise result
@@ -173,35 +166,6 @@ TIMEOUT_S_PER_MB = 30.0
 T = TypeVar("T")
 
 
-def compiled_ahead(
-    found: Iterator[Candidate | T], arch: str, link: str = "", at_once: int = AT_ONCE
-) -> Iterator[Candidate | T]:
-    """The same items in the same order, their programs already in the compile cache, for `Job.link` where given.
-
-    `at_once` of them are compiled together.
-
-    A candidate whose program does not compile within its time limit raises that when it is prepared; other failures are
-    met again in the cache.
-    """
-    while held := list(islice(found, at_once)):
-        programs = [
-            (at, Job.of(stage, arch, link))
-            for at, item in enumerate(held)
-            if isinstance(item, Candidate) and item.plan
-            for stage in item.plan.stages()
-        ]
-        jobs = [job for _, job in programs]
-        try:
-            for index, result in compile_many(jobs, timeout_s=_timeout_s(jobs)):
-                at = programs[index][0]
-                item = held[at]
-                if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
-                    held[at] = replace(item, prepare=partial(_raise, result), ready=None)
-        except Unsupported:  # no compiler: preparing says so, candidate by candidate
-            pass
-        yield from held
-
-
 class Pending(Generic[T]):
     """Items in their order, of which those that are held compile while the caller does something else.
 
@@ -252,6 +216,24 @@ class Pending(Generic[T]):
             if isinstance(failure, CompileTimeout) and isinstance(item, Candidate):
                 item = replace(item, prepare=partial(_raise, failure), ready=None)
         return item
+
+
+def compiled_ahead(
+    found: Iterator[Candidate | T], arch: str, link: str = "", at_once: int = AT_ONCE
+) -> Iterator[Candidate | T]:
+    """The same items in the same order, their programs already in the compile cache, for `Job.link` where given.
+
+    `at_once` of them are compiled together, and nothing while they are handed out.
+
+    A candidate whose program does not compile within its time limit raises that when it is prepared; other failures are
+    met again in the cache.
+    """
+    with CompilePool(processors()) as pool:
+        pending = Pending(found, arch, link, pool)
+        while pending.hold():
+            while len(pending) < at_once and pending.hold():
+                pass
+            yield from [item for _ in range(len(pending)) if (item := pending.take()) is not None]
 
 
 def _timeout_s(jobs: Sequence[Job]) -> float:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnzbench.build.cache import Job, build
-from nnzbench.build.pool import assemble_ptx
+from nnzbench.build.pool import compile_one
 from nnzbench.devices.contract import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, BoundLaunch, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
@@ -80,10 +80,7 @@ def build_plan(plan: Plan, arch: str, link: str = "") -> Built:
     `link`: the architecture to run on where `arch`'s code is only checked there.
     """
     job = Job.of(plan, arch, link)
-    if plan.language == "cuda":
-        compiled = build(job.program())
-    else:
-        compiled = assemble_ptx(plan.source, arch, timeout_s=ASSEMBLE_SECONDS, link=link)
+    compiled = build(job.program()) if plan.language == "cuda" else compile_one(job, ASSEMBLE_SECONDS)
     return Built(compiled.path.read_bytes(), dict(compiled.resources), compiled.compile_ms)
 
 
@@ -318,13 +315,7 @@ class GpuDevice:
 
         For a launch of ours between a library's calls. Raises `CompileError`, `Unsupported`, `LaunchError`.
         """
-        calls = self.bind_each(plan, arrays)
-
-        def run(keep: Any = arrays) -> None:
-            for call in calls:
-                self.guarded(call)
-
-        return run
+        return self._run(self.bind_each(plan, arrays), arrays)
 
     def compiled(self, plan: Plan) -> tuple[tuple[bytes, ...], tuple[tuple[int, Launch], ...]]:
         """The plan's cubins, and each launch with the number of its cubin. Raises as `prepare` does."""

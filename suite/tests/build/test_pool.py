@@ -8,8 +8,8 @@ from dataclasses import asdict
 import pytest
 
 from nnzbench.build import toolchain, workers
-from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program
-from nnzbench.build.pool import CompilePool, assemble_ptx, compile_many
+from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program, build
+from nnzbench.build.pool import CompilePool, compile_many, compile_one
 from nnzbench.plans.plan import Unsupported
 
 try:
@@ -56,17 +56,17 @@ def slow_ptx(instructions):
 
 
 def test_ptx_is_assembled_with_its_resources():
-    made = assemble_ptx(PTX, "sm_90")
+    made = build(Job("ptx", PTX, "sm_90").program())
     used = made.resources["store"]
     assert used.shared_bytes == 128
     assert used.registers > 0
     assert used.code_bytes == toolchain.code_bytes(made.path.read_bytes())["store"]
-    assert assemble_ptx(PTX, "sm_90").cached
+    assert build(Job("ptx", PTX, "sm_90").program()).cached
 
 
 def test_bad_ptx_names_the_line():
     with pytest.raises(CompileError, match=r"line 9; error\s*: Unknown modifier '.wrong'"):
-        assemble_ptx(PTX.replace("mov.f32", "mov.wrong"), "sm_90")
+        build(Job("ptx", PTX.replace("mov.f32", "mov.wrong"), "sm_90").program())
 
 
 def ptx_jobs(texts, arch):
@@ -76,7 +76,7 @@ def ptx_jobs(texts, arch):
 def test_many_programs_come_back_under_their_index():
     texts = [PTX.replace("store", f"store{i}") for i in range(5)]
     texts.insert(2, PTX.replace("mov.f32", "mov.wrong"))
-    assemble_ptx(texts[4], "sm_80")
+    build(Job("ptx", texts[4], "sm_80").program())
     results = dict(compile_many(ptx_jobs(texts, "sm_80"), workers=2, timeout_s=600))
     assert sorted(results) == list(range(6))
     bad = results.pop(2)
@@ -126,9 +126,9 @@ def test_a_slow_program_is_stopped_and_the_others_go_on(cache, monkeypatch):
 
 
 def test_one_program_with_a_time_limit():
-    assert assemble_ptx(PTX, "sm_80", timeout_s=600).resources["store"].registers > 0
+    assert compile_one(Job("ptx", PTX, "sm_80"), timeout_s=600).resources["store"].registers > 0
     with pytest.raises(CompileTimeout):
-        assemble_ptx(slow_ptx(60001), "sm_80", timeout_s=0.2)
+        compile_one(Job("ptx", slow_ptx(60001), "sm_80"), timeout_s=0.2)
 
 
 def test_leaving_early_stops_the_work(cache):
@@ -150,14 +150,15 @@ def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_envi
 
     monkeypatch.setattr(workers.subprocess, "Popen", counted)
     for at in range(2):
-        assemble_ptx(PTX.replace("store", f"kept{at}"), "sm_80", timeout_s=600)
+        compile_one(Job("ptx", PTX.replace("store", f"kept{at}"), "sm_80"), timeout_s=600)
         early = compile_many(ptx_jobs([PTX.replace("store", f"early{at}{i}") for i in range(2)], "sm_80"), workers=2)
         next(early)
         del early  # stopped while it is at work, and not kept
+        assert not [worker for worker in workers._idle if worker._closed]
     assert 2 <= len(started) <= 5  # of six programs
     monkeypatch.setenv("NNZBENCH_OTHER", "1")
     before = len(started)
-    assemble_ptx(PTX.replace("store", "elsewhere"), "sm_80", timeout_s=600)
+    compile_one(Job("ptx", PTX.replace("store", "elsewhere"), "sm_80"), timeout_s=600)
     assert len(started) == before + 1
 
 
@@ -190,20 +191,6 @@ def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path, monkeypat
     job = Job("cuda", 'extern "C" __global__ void scale(float* c) {\n c[0] = 1.0f; }\n', "sm_80")
     with pytest.raises(OSError, match="cubin"):
         list(compile_many([job], workers=1))
-
-
-def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_dir):
-    def text(number):
-        return f".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry e{number}() {{ ret; }}\n"
-
-    for number in range(2):
-        jobs = [Job("ptx", text(10 * number + at), "sm_75") for at in range(3)]
-        some = compile_many(jobs, workers=2)
-        next(some)
-        some.close()
-        assert not [worker for worker in workers._idle if worker._closed]
-        assert assemble_ptx(text(1000 + number), "sm_75", timeout_s=600).path.is_file()
-        assert any(worker.fit for worker in workers._idle)
 
 
 def test_programs_compile_beside_what_the_caller_does(cache):

@@ -4,7 +4,7 @@ from on_cpu import matrix as random_matrix
 from ptx_interpreter import Kernel, PtxError
 from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, spmm_plan, truth
 
-from nnzbench.build.pool import assemble_ptx
+from nnzbench.build.cache import Job, build
 from nnzbench.kernels.codegen.model import MAX_NONZEROS, Planner
 from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns, divide
 from nnzbench.kernels.codegen.ptx import immediates
@@ -261,7 +261,7 @@ def test_ptx_assembles(arch, tmp_path, monkeypatch):
     for tiling in (Tiling(16, parts=4, column_tiles=2, loop=2), Tiling(8, row_tiles=4, staged=True)):
         plan, _ = spmm_plan(matrix, 100, tiling, arch=arch)
         try:
-            compiled = assemble_ptx(plan.source, arch)
+            compiled = build(Job("ptx", plan.source, arch).program())
         except Unsupported as error:
             pytest.skip(str(error))
         resources = compiled.resources["sparsert"]

@@ -2,7 +2,7 @@ import pytest
 from on_cpu import conv_layer, execute, fresh_cache  # noqa: F401
 from sparsert_programs import interpret
 
-from nnzbench.build.pool import assemble_ptx
+from nnzbench.build.cache import Job, build
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.sparsert.paper import Work, sparsert_conv_padded, sparsert_conv_paper, unrolled_plan
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, PaperTiling, VirtualIm2col
@@ -112,7 +112,7 @@ def test_assembles(arch, tmp_path, monkeypatch):
     work, _, _ = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1), arch)
     try:
         for groups in (1, 4):
-            assert assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
+            assert build(Job("ptx", unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).program()).resources
     except Unsupported as error:
         pytest.skip(str(error))
 

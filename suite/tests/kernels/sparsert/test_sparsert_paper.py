@@ -7,7 +7,6 @@ from on_cpu import matrix as random_matrix
 from sparsert_programs import interpret, truth
 
 from nnzbench.build.cache import Job, build
-from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, Work, plans, rolled_plan, unrolled_plan
 from nnzbench.kernels.sparsert.paper_schedule import MatrixB, PaperTiling
@@ -155,7 +154,7 @@ def test_assembles(arch, tmp_path, monkeypatch):
     work = spmm(uneven_matrix(), 49, arch)
     try:
         for tiling in (PaperTiling(6, 1, 4), PaperTiling(6, 1, 1)):
-            assert assemble_ptx(unrolled_plan(work, tiling).source, arch).resources
+            assert build(Job("ptx", unrolled_plan(work, tiling).source, arch).program()).resources
             plan = rolled_plan(work, tiling)
             assert build(Job.of(plan, arch).program()).resources
     except Unsupported as error:
