@@ -240,7 +240,7 @@ def fake_gpu(monkeypatch, facts=FACTS):
 def test_rates_are_work_over_time(monkeypatch):
     device = fake_gpu(monkeypatch)  # every launch takes 10 us
     library = FakeCublas(device.backend)
-    monkeypatch.setattr("nnzbench.kernels.vendor.cublas.load_bindings", lambda name: library)
+    monkeypatch.setattr("nnzbench.kernels.vendor.support.load_bindings", lambda name: library)
     multiply = library.gemm_ex
 
     def slow(*call):
@@ -273,7 +273,7 @@ def test_rates_that_can_not_be_measured_are_unknown(monkeypatch):
     def missing(name):
         raise Unsupported("no cuBLAS")
 
-    monkeypatch.setattr("nnzbench.kernels.vendor.cublas.load_bindings", missing)
+    monkeypatch.setattr("nnzbench.kernels.vendor.support.load_bindings", missing)
     measured = measure_peaks(fake_gpu(monkeypatch, GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 0)})))
     assert measured.tf32_tflops is None
     assert measured.f16_tflops is None

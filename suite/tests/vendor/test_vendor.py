@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fake_cusparse import FakeCusparse
 from fake_cusparselt import FakeCusparseLt
-from fake_gpu import FACTS, FakeCublas, FakeCublasLt, open_fake
+from fake_gpu import FACTS, FakeCublas, FakeCublasLt
 from vendor_candidates import check_all, every, product
 
 from nnzbench.devices.gpu import LaunchError
@@ -26,24 +26,6 @@ def make(m, k, n, dtype="f32", density=0.3, empty=True):
     if empty:
         dense[m // 2] = 0.0  # a row without a nonzero
     return product(CSR.from_dense(dense), n, dtype)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    device = open_fake()
-    libraries = {
-        "cublas": FakeCublas(device.backend),
-        "cublasLt": FakeCublasLt(device.backend),
-        "cusparse": FakeCusparse(device.backend),
-    }
-
-    def load(name):
-        return libraries[name]
-
-    for module in ("cublas", "cusparse_support"):
-        monkeypatch.setattr(f"nnzbench.kernels.vendor.{module}.load_bindings", load)
-    device.fakes = libraries
-    return device
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -83,7 +65,7 @@ def test_cublas_offers_each_math_mode_in_every_layout(gpu):
     assert found["tf32_colmajor"].math == "tf32"
     for one in found.values():
         one.prepare().run()
-    modes = [call[1] for call in gpu.fakes["cublas"].calls if call[0] == "gemm"]
+    modes = [call[1] for call in gpu.cublas.calls if call[0] == "gemm"]
     assert {int(mode) for mode in modes[: len(modes) // 5]} == {68}  # IEEE fp32 first, TF32 only where it says so
     assert {int(mode) for mode in modes[len(modes) // 5 :]} == {77}
     assert list(every("cublas", *make(4, 8, 4, "f16"), gpu))[1::2] == [f"f16_{layout}" for layout in half]
@@ -101,10 +83,10 @@ def test_unpruned_weights_are_those_of_the_pattern_and_have_no_zeros():
 def test_one_cublas_handle_serves_all_and_has_its_workspace_after_its_stream(gpu):
     for one in every("cublas", *make(4, 8, 4), gpu).values():
         one.prepare()
-    calls = [call for call in gpu.fakes["cublas"].calls if isinstance(call, str)]
+    calls = [call for call in gpu.cublas.calls if isinstance(call, str)]
     assert calls == ["create", "set_stream", "set_workspace"]
     gpu.close()
-    assert gpu.fakes["cublas"].calls[-1] == "destroy"
+    assert gpu.cublas.calls[-1] == "destroy"
 
 
 def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descriptors(gpu):
@@ -114,7 +96,7 @@ def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descripto
         "f32_colmajor_algo00_unpruned",
     ]
     assert len(found) == 6 + 8 * FURTHER
-    library = gpu.fakes["cublasLt"]
+    library = gpu.cublasLt
     prepared = found["tf32_colmajor_algo02_unpruned"].prepare()
     assert library.run_with[-1] == (77, 1002)
     prepared.close()
@@ -124,7 +106,7 @@ def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descripto
 
 
 def test_a_mode_without_an_algorithm_is_a_row_with_a_reason(gpu):
-    gpu.fakes["cublasLt"].proposals = 0
+    gpu.cublasLt.proposals = 0
     found = every("cublaslt", *make(4, 8, 4), gpu)
     assert list(found)[:4] == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
     with pytest.raises(Unsupported, match="knows no tf32_colmajor algorithm"):
@@ -138,7 +120,7 @@ def test_cusparse_sweeps_algorithms_layouts_and_preprocessing(gpu):
     once += [f"coo_alg{number}_{layout}" for number in (1, 2, 3, 4) for layout in layouts]
     again = [f"csr_{name}_{layout}_preprocess" for name in ("alg1", "alg3") for layout in layouts]
     assert sorted(found) == sorted([*once, *again, "blocks"])
-    library = gpu.fakes["cusparse"]
+    library = gpu.cusparse
     found["csr_alg3_col_preprocess"].prepare()
     steps = [step for step, _ in library.calls]
     assert steps[:3] == ["size", "preprocess", "run"]
@@ -146,7 +128,7 @@ def test_cusparse_sweeps_algorithms_layouts_and_preprocessing(gpu):
 
 
 def test_what_a_library_refuses_is_unsupported_and_frees_everything(gpu):
-    library = gpu.fakes["cusparse"]
+    library = gpu.cusparse
     library.refused = FakeCusparse.SpMMAlg.CSR_ALG3
     found = every("cusparse", *make(4, 8, 4), gpu)
     found["csr_alg2_row"].prepare().close()
@@ -156,7 +138,7 @@ def test_what_a_library_refuses_is_unsupported_and_frees_everything(gpu):
 
 
 def test_a_library_failure_is_a_launch_error(gpu):
-    gpu.fakes["cublas"].fail = "CUBLAS_STATUS_EXECUTION_FAILED (13): the function failed to launch on the GPU"
+    gpu.cublas.fail = "CUBLAS_STATUS_EXECUTION_FAILED (13): the function failed to launch on the GPU"
     with pytest.raises(LaunchError, match=r"cublas f32.*: CUBLAS_STATUS_EXECUTION_FAILED"):
         every("cublas", *make(4, 8, 4), gpu)["f32_rowmajor"].prepare()
 
@@ -234,14 +216,17 @@ def test_missing_bindings_say_what_to_install(monkeypatch):
         vendor_support.load_bindings("cusparse")
 
 
-def test_a_library_that_does_not_load_is_unsupported():
-    def broken():
-        raise RuntimeError("libcublas.so.13: cannot open\nshared object file")
+def test_a_library_that_does_not_load_is_unsupported(gpu):
+    class Broken(vendor_support.Handle):
+        library = "cublas"
+
+        def _create(self):
+            raise RuntimeError("libcublas.so.13: cannot open\nshared object file")
 
     with pytest.raises(
         Unsupported, match=r"cublas can't be loaded \(libcublas.so.13: cannot open shared object file\)"
     ):
-        vendor_support.open_library(open_fake(), "cublas", broken)
+        Broken.of(gpu)
 
 
 # ---------------------------------------------------------------- the real bindings, which import without a GPU

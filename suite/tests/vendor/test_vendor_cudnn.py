@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_cudnn import Engine, FakeCudnn, Graph, Knob, Note
-from fake_gpu import FACTS, FakeDriverError, open_fake
+from fake_gpu import FACTS, FakeDriverError
 from on_cpu import conv_layer as make
 from on_cpu import matrix
 from vendor_candidates import check_all, every_of
@@ -46,14 +46,6 @@ SHAPES = [
     ConvShape(1, 4, 7, 9, 2, 1, 1, stride=2),
     ConvShape(3, 5, 1, 11, 6, 1, 2),
 ]
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    device = open_fake()
-    device.cudnn = FakeCudnn(device.backend, list(ENGINES))
-    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
-    return device
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

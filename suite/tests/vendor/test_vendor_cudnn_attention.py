@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cudnn import Engine, FakeCudnn, Knob
-from fake_gpu import FACTS, open_fake
+from fake_cudnn import Engine, Knob
+from fake_gpu import FACTS
 from on_cpu import matrix
 from vendor_candidates import check_all, every_of
 
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor.attention import MASKED, added_mask, is_causal
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
@@ -44,14 +43,6 @@ def make(mask, dtype="f16", features=16):
     problem = Problem("t", "p", "attention", mask.m, mask.k, features, 0.5, "uniform:0", dtype)
     mask = mask.with_values(np.ones(mask.nnz, np.float32))
     return problem, replace(make_operands(problem), sparse=mask).cast(dtype)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    device = open_fake()
-    device.cudnn = FakeCudnn(device.backend, list(ENGINES))
-    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
-    return device
 
 
 def full(mask):

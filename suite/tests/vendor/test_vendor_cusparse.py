@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cusparse import FakeCusparse
-from fake_gpu import open_fake
 from kernel_problems import sampled
 from vendor_candidates import check_all, every_of, product
 
@@ -14,14 +12,6 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 
 every = every_of("cusparse")
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    device = open_fake()
-    device.cusparse = FakeCusparse(device.backend)
-    monkeypatch.setattr("nnzbench.kernels.vendor.cusparse_support.load_bindings", lambda name: device.cusparse)
-    return device
 
 
 def scattered(m, k, density=0.2):

@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cusparse import FakeCusparse
-from fake_cusparselt import FakeCusparseLt
-from fake_gpu import FACTS, open_fake
+from fake_gpu import FACTS
 from vendor_candidates import check_all, every_of, product
 
 from nnzbench.devices.gpu import LaunchError
-from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cusparselt import require_pattern
 from nnzbench.matrices.formats import CSR
@@ -18,15 +15,6 @@ from nnzbench.matrices.prune import n_of_m
 from nnzbench.plans.plan import Unsupported
 
 every = every_of("cusparselt")
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    device = open_fake()
-    device.lt = FakeCusparseLt(device.backend)
-    libraries = {"cusparseLt": device.lt, "cusparse": FakeCusparse(device.backend)}
-    monkeypatch.setattr(vendor_cusparselt, "load_bindings", libraries.__getitem__)
-    return device
 
 
 def make(m, k, n, dtype="f16", keep=(2, 4)):
@@ -47,7 +35,7 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
     kept = len(gpu.backend.memory)  # the library's handle, the timer, and the weights
     gpu.backend.log.clear()
     check_all(found.values(), problem, operands)
-    assert list(gpu.lt.live.values()) == ["handle"]
+    assert list(gpu.cusparseLt.live.values()) == ["handle"]
     # b in both layouts, and for each candidate the flag of the library's check and what `check_a_copy` writes
     assert sum(step[0] == "upload" for step in gpu.backend.log) == 2 + 3 * len(found)
     del found
@@ -73,11 +61,11 @@ def test_fp8_is_multiplied_in_the_layout_that_hopper_takes(gpu):
 def test_the_search_comes_before_the_first_run_and_only_where_asked_for(gpu):
     found = every(*make(8, 16, 4), gpu)
     found["f16_rowmajor_default"].prepare()
-    assert "search" not in gpu.lt.calls
-    gpu.lt.calls.clear()
+    assert "search" not in gpu.cusparseLt.calls
+    gpu.cusparseLt.calls.clear()
     found["f16_rowmajor_search"].prepare()
-    assert gpu.lt.calls[0] == "search"
-    assert gpu.lt.calls.count("search") == 1
+    assert gpu.cusparseLt.calls[0] == "search"
+    assert gpu.cusparseLt.calls.count("search") == 1
 
 
 @pytest.mark.parametrize(
@@ -94,10 +82,10 @@ def test_another_pattern_is_refused_with_the_reason(k, dtype, needs, gpu):
 
 
 def test_weights_that_fail_the_librarys_own_check_are_refused(gpu):
-    gpu.lt.fails_check = True
+    gpu.cusparseLt.fails_check = True
     with pytest.raises(Unsupported, match="fails cusparselt's own check"):
         every(*make(8, 16, 4), gpu)["f16_rowmajor_default"].prepare()
-    assert list(gpu.lt.live.values()) == ["handle"]
+    assert list(gpu.cusparseLt.live.values()) == ["handle"]
 
 
 @pytest.mark.parametrize("at", [(0, 0), (299, 12), (256, 4)])
@@ -116,7 +104,7 @@ def test_sizes_that_the_library_refuses_are_unsupported(gpu):
     candidate = every(*make(8, 24, 4), gpu)["f16_colmajor_search"]
     with pytest.raises(Unsupported, match="cusparselt f16_colmajor_search: CUSPARSE_STATUS_NOT_SUPPORTED"):
         candidate.prepare()
-    assert list(gpu.lt.live.values()) == ["handle"]
+    assert list(gpu.cusparseLt.live.values()) == ["handle"]
 
 
 @pytest.mark.parametrize(("status", "raised"), [(10, Unsupported), (7, LaunchError)])
@@ -141,6 +129,6 @@ def test_a_missing_library_says_what_to_install(gpu):
     def missing():
         raise RuntimeError("Failure finding libcusparseLt.so")
 
-    gpu.lt.init = missing
+    gpu.cusparseLt.init = missing
     with pytest.raises(Unsupported, match=r"can't be loaded \(Failure finding.*pip install 'nnzbench\[vendor13\]'"):
         every(*make(8, 16, 4), gpu)["f16_rowmajor_default"].prepare()

@@ -116,7 +116,7 @@ def test_a_failed_run_drops_the_inputs_and_a_refusal_keeps_them(error, kept):
         raise error
 
     with pytest.raises(type(error)):
-        finish(gpu, run, Output(gpu, (2, 2), "f32"), [], preparing)
+        finish(preparing, run, Output(gpu, (2, 2), "f32"))
     assert len(gpu.backend.memory) == kept
 
 

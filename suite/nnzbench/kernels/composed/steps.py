@@ -14,7 +14,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import About
 from nnzbench.kernels.vendor import cublas
-from nnzbench.kernels.vendor.support import Inputs, Preparing, finish, open_library, require_math
+from nnzbench.kernels.vendor.support import Inputs, Preparing, finish
 from nnzbench.plans.chain import Step
 from nnzbench.plans.plan import Arg, Array, Candidate, Dim3, Launch, Plan, Prepared
 from nnzbench.problems.operands import Operands
@@ -139,9 +139,8 @@ def prepare(device: Device, plan: Plan, math: str) -> Prepared:
     """
     if not isinstance(device, GpuDevice):
         return device.prepare(plan)
-    require_math(device, math)
-    preparing = Preparing(Inputs(device))  # not shared: the network's device memory is measured
-    handle = open_library(device, "cublas", lambda: cublas.Handle(device))
+    preparing = Preparing(Inputs(device), math)  # not shared: the network's device memory is measured
+    handle = cublas.Handle.of(device)
     arrays: dict[str, DeviceArray] = {}
     try:
         for name, array in plan.buffers.items():
@@ -152,7 +151,7 @@ def prepare(device: Device, plan: Plan, math: str) -> Prepared:
             held.close()
         raise
     others = [array for name, array in arrays.items() if name != plan.output]
-    return finish(device, run, arrays[plan.output], others, preparing)
+    return finish(preparing, run, arrays[plan.output], others)
 
 
 def _bound(

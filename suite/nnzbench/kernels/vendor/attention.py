@@ -14,29 +14,18 @@ the inputs' type between the two products. Every plan that the heuristics propos
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import About
 from nnzbench.kernels.sputnik.layers import masked_softmax_plan
-from nnzbench.kernels.vendor import cublas
+from nnzbench.kernels.vendor import cublas, support
 from nnzbench.kernels.vendor.cublas import MODES, product
 from nnzbench.kernels.vendor.cudnn_graphs import Handle, buildable, planned, prepare_plan
-from nnzbench.kernels.vendor.support import (
-    Inputs,
-    Output,
-    Preparing,
-    finish,
-    library,
-    open_library,
-    refusal,
-    require_math,
-    to_storage,
-)
+from nnzbench.kernels.vendor.support import Inputs, Output, Preparing, library, to_storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
@@ -50,8 +39,6 @@ ALIGNED = 8
 
 Q, K, V, O, BIAS = 1, 2, 3, 4, 5  # noqa: E741 - the operands' usual names
 """Identifiers of the tensors in the graph."""
-
-Way = Literal["causal", "bias"]
 
 
 def is_causal(mask: CSR) -> bool:
@@ -72,65 +59,25 @@ def added_mask(mask: CSR, dtype: DType) -> Array:
     return bias
 
 
-@dataclass(frozen=True)
-class Fused:
-    """One problem's attention with the mask given in one way."""
+def attention_graph(handle: Handle, p: Problem, causal: bool) -> Any:
+    """One operation over heads of (1, 1, rows, features). Raises `Unsupported` with cuDNN's reason."""
 
-    handle: Handle
-    problem: Problem
-    operands: Operands
-    way: Way
+    def attention(graph: Any, kind: Any) -> None:
+        def tensor(name: str, rows: int, columns: int, pitch: int, uid: int) -> Any:
+            stride = [rows * pitch, rows * pitch, pitch, 1]
+            return graph.tensor(name=name, dim=[1, 1, rows, columns], stride=stride, data_type=kind, uid=uid)
 
-    @property
-    def variant(self) -> str:
-        """Such as `f16_causal`."""
-        return f"{self.problem.dtype}_{self.way}"
+        q = tensor("q", p.m, p.n, p.n, Q)
+        k, v = tensor("k", p.k, p.n, p.n, K), tensor("v", p.k, p.n, p.n, V)
+        masked: dict[str, Any] = {"use_causal_mask": True}
+        if not causal:
+            masked = {"bias": tensor("bias", p.m, p.k, -(-p.k // ALIGNED) * ALIGNED, BIAS)}
+        # the factor of scores is part of Q
+        result, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False, name="o", **masked)
+        result.set_output(True).set_data_type(kind).set_uid(O)
+        result.set_dim([1, 1, p.m, p.n]).set_stride([p.m * p.n, p.m * p.n, p.n, 1])
 
-    def candidates(self) -> Iterator[Candidate]:
-        """One per plan that builds, cuDNN's first choice first. Raises `Unsupported` where there is none."""
-        graph = self._graph()
-        default = True
-        for index in buildable(self.handle.cudnn, graph):
-            variant = f"{self.variant}_plan{index:02}{'_default' if default else ''}"
-            yield Candidate(variant, self.problem.dtype, partial(self._prepare, graph, index))
-            default = False
-        if default:
-            raise Unsupported(f"cudnn has no engine for this attention ({self.way})")
-
-    def _graph(self) -> Any:
-        """One operation over heads of (1, 1, rows, features). Raises `Unsupported` with cuDNN's reason."""
-        p = self.problem
-
-        def attention(graph: Any, kind: Any) -> None:
-            def tensor(name: str, rows: int, columns: int, pitch: int, uid: int) -> Any:
-                stride = [rows * pitch, rows * pitch, pitch, 1]
-                return graph.tensor(name=name, dim=[1, 1, rows, columns], stride=stride, data_type=kind, uid=uid)
-
-            q = tensor("q", p.m, p.n, p.n, Q)
-            k, v = tensor("k", p.k, p.n, p.n, K), tensor("v", p.k, p.n, p.n, V)
-            masked: dict[str, Any] = {"use_causal_mask": True}
-            if self.way == "bias":
-                masked = {"bias": tensor("bias", p.m, p.k, -(-p.k // ALIGNED) * ALIGNED, BIAS)}
-            # the factor of scores is part of Q
-            result, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False, name="o", **masked)
-            result.set_output(True).set_data_type(kind).set_uid(O)
-            result.set_dim([1, 1, p.m, p.n]).set_stride([p.m * p.n, p.m * p.n, p.n, 1])
-
-        return planned(self.handle, p.dtype, "attention", "A FALLBACK", attention)
-
-    def _prepare(self, graph: Any, index: int) -> Prepared:
-        """One plan with operands and workspace of its own. Raises `LaunchError` where it fails or memory is short."""
-        device, problem = self.handle.device, self.problem
-        preparing = Preparing(Inputs(device))
-        arrays = dict(zip((Q, K, V), preparing.arrays(("q", "k", "v"), self._operands), strict=True))
-        if self.way == "bias":
-            arrays[BIAS] = preparing.array(("bias",), lambda: added_mask(self.operands.sparse, problem.dtype))
-        output = Output(device, (problem.m, problem.n), problem.dtype)
-        arrays[O] = output.array
-        return prepare_plan(self.handle, graph, index, arrays, output, self.variant, preparing)
-
-    def _operands(self) -> tuple[Array, ...]:
-        return tuple(to_storage(self.operands.dense[name], self.problem.dtype) for name in ("q", "k", "v"))
+    return planned(handle, p.dtype, "attention", "A FALLBACK", attention)
 
 
 @library(
@@ -140,22 +87,40 @@ class Fused:
     About("library", "cuDNN attention", work="dense", rank=261),
 )
 def cudnn_attention(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Candidate]:
-    """Fused attention of one head, as a dense Transformer runs it today: every plan.
+    """Fused attention of one head, as a dense Transformer runs it today: every plan that builds, cuDNN's choice first.
 
     Raises `Unsupported` without a GPU of sm_80 or later or without cuDNN. And where a query sees no key: the softmax of
     nothing but masked scores would be that of all of them.
     """
     if gpu.facts.compute_capability < (8, 0):
         raise Unsupported(f"cudnn's fused attention needs sm_80 or later, this GPU is {gpu.arch}")
-    mask = operands.sparse
+    mask, dtype = operands.sparse, problem.dtype
     if not mask.row_lengths.all():
         raise Unsupported("cudnn's fused attention has no result for a query without a key")
-    handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
-    fused = Fused(handle, problem, operands, "causal" if is_causal(mask) else "bias")
+    handle, causal = Handle.of(gpu), is_causal(mask)
+    way = f"{dtype}_{'causal' if causal else 'bias'}"
+
+    def inputs() -> tuple[Array, ...]:
+        return tuple(to_storage(operands.dense[name], dtype) for name in ("q", "k", "v"))
+
+    def prepare(index: int) -> Prepared:
+        preparing = Preparing(Inputs(gpu))
+        arrays = dict(zip((Q, K, V), preparing.arrays(("q", "k", "v"), inputs), strict=True))
+        if not causal:
+            arrays[BIAS] = preparing.array(("bias",), lambda: added_mask(mask, dtype))
+        output = Output(gpu, (problem.m, problem.n), dtype)
+        return prepare_plan(handle, graph, index, {**arrays, O: output.array}, output, way, preparing)
+
     try:
-        yield from fused.candidates()
+        graph = attention_graph(handle, problem, causal)
+        end = "_default"
+        for index in buildable(handle.lib, graph):
+            yield Candidate(f"{way}_plan{index:02}{end}", dtype, partial(prepare, index))
+            end = ""
+        if end:
+            raise Unsupported(f"cudnn has no engine for this attention ({way.partition('_')[2]})")
     except Unsupported as error:
-        yield refusal(fused.variant, problem.dtype, str(error))
+        yield support.refusal(way, dtype, str(error))
 
 
 def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepared:
@@ -164,9 +129,8 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
     Raises `Unsupported` without cuBLAS or for rows too long for the softmax, `LaunchError` where there is no memory.
     """
     dense = operands.dense
-    require_math(device, math)
-    preparing = Preparing(Inputs(device))  # not shared: its device memory is measured
-    handle = open_library(device, "cublas", lambda: cublas.Handle(device))
+    preparing = Preparing(Inputs(device), math)  # not shared: its device memory is measured
+    handle = cublas.Handle.of(device)
     mask = operands.sparse
     q, keys, v = preparing.arrays(("q", "k", "v"), lambda: (dense["q"], dense["k"], dense["v"]))
     features = q.shape[1]
@@ -184,7 +148,7 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
         for step in steps:
             step()
 
-    return finish(device, run, output, [scores], preparing)
+    return support.finish(preparing, run, output, [scores])
 
 
 @library(

@@ -23,26 +23,8 @@ import numpy as np
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.sputnik.layers import bias_relu_plan
-from nnzbench.kernels.vendor.support import (
-    CUDA_TYPE,
-    RESULT_TYPE,
-    WEIGHTS,
-    WORKSPACE_BYTES,
-    Form,
-    Inputs,
-    Output,
-    Preparing,
-    UnprunedTruth,
-    dense_operand,
-    dense_weights,
-    finish,
-    library,
-    load_bindings,
-    open_library,
-    refusal,
-    refusing,
-    require_math,
-)
+from nnzbench.kernels.vendor import support
+from nnzbench.kernels.vendor.support import CUDA_TYPE, RESULT_TYPE, WORKSPACE_BYTES, Inputs, Output, Preparing, library
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.problems.operands import F8_SCALE, Operands
@@ -87,17 +69,17 @@ class GemmCase:
         return STORED.get(self.math, self.math)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> support.Form:
         """Of the weights among the inputs of a problem."""
-        return (WEIGHTS, self.dtype, self.transposed, *(["unpruned"] * (not self.pruned)))
+        return (support.WEIGHTS, self.dtype, self.transposed, *(["unpruned"] * (not self.pruned)))
 
     def weights(self, a: CSR) -> Callable[[], Array]:
         """Makes the weights (m, k) as they lie in memory."""
-        return lambda: dense_weights(a, self.dtype, self.transposed, self.pruned)
+        return lambda: support.dense_weights(a, self.dtype, self.transposed, self.pruned)
 
     def truth(self, device: GpuDevice, a: CSR, b: Array) -> Callable[[], Reference] | None:
         """What its result is compared with, where that is not the problem's."""
-        return None if self.pruned else partial(device.library("unpruned_truth", UnprunedTruth), a, b)
+        return None if self.pruned else partial(device.library("unpruned_truth", support.UnprunedTruth), a, b)
 
 
 def gemm_cases(dtype: str, turned: bool = True) -> list[GemmCase]:
@@ -119,20 +101,30 @@ def gemm_cases(dtype: str, turned: bool = True) -> list[GemmCase]:
     ]
 
 
-class Handle:
-    """A cuBLAS handle on the device's stream, with a workspace of its own so that nothing is allocated later."""
+class LtHandle(support.Handle):
+    """A cuBLASLt handle, and a workspace for all of its products so that nothing is allocated later."""
+
+    library = "cublasLt"
 
     def __init__(self, device: GpuDevice) -> None:
-        self.cublas: Any = load_bindings("cublas")
-        self.value: int = self.cublas.create()
-        self._workspace = device.empty((WORKSPACE_BYTES,), np.uint8)
-        self.cublas.set_stream(self.value, device.backend.stream)  # resets the workspace, so it goes first
-        self.cublas.set_workspace(self.value, self._workspace.pointer, WORKSPACE_BYTES)
+        super().__init__(device)
+        self.workspace = device.empty((WORKSPACE_BYTES,), np.uint8)
 
     def close(self) -> None:
-        """Destroys the handle and frees its workspace."""
-        self.cublas.destroy(self.value)
-        self._workspace.close()
+        """Destroys the handle and frees the workspace."""
+        super().close()
+        self.workspace.close()
+
+
+class Handle(LtHandle):
+    """The same of cuBLAS, on the device's stream."""
+
+    library = "cublas"
+
+    def __init__(self, device: GpuDevice) -> None:
+        super().__init__(device)
+        self.lib.set_stream(self.value, device.backend.stream)  # resets the workspace, so it goes first
+        self.lib.set_workspace(self.value, self.workspace.pointer, WORKSPACE_BYTES)
 
 
 def compute_type(cublas: Any, math: str) -> int:
@@ -154,20 +146,18 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
 
     Raises `Unsupported` without cuBLAS or where it refuses, `LaunchError` where the product fails.
     """
-    device, (k, n) = inputs.device, b.shape
-    require_math(device, case.math)
-    preparing = Preparing(inputs)
-    handle = open_library(device, "cublas", lambda: Handle(device))
+    preparing, (k, n) = Preparing(inputs, case.math), b.shape
+    handle = Handle.of(inputs.device)
     a = preparing.array(case.form, weights)
-    dense = dense_operand(preparing, b, case.dtype, case.b_turned)
-    output = Output(device, (m, n), case.dtype, 0 if case.c_turned else 1)
+    dense = preparing.dense(b, case.dtype, case.b_turned)
+    output = Output(inputs.device, (m, n), case.dtype, 0 if case.c_turned else 1)
     turns = {"a_transposed": case.transposed, "b_transposed": case.b_turned, "c_transposed": case.c_turned}
 
     def over(weights: Sequence[DeviceArray]) -> Callable[[], None]:
         return product(handle, case.math, (m, k, n), weights[0], dense, output.array, **turns)
 
     ends = Ends(dense, output.array, case.b_turned, case.c_turned)
-    return finish(device, over([a]), output, [], preparing, [a], over, ends)
+    return support.finish(preparing, over([a]), output, weights=[a], over=over, ends=ends)
 
 
 def product(
@@ -189,7 +179,7 @@ def product(
     `sizes` is (m, k, n). cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places.
     """
     m, k, n = sizes
-    cublas = handle.cublas
+    cublas = handle.lib
     dtype = STORED.get(math, math)
     kind, compute = CUDA_TYPE[dtype], compute_type(cublas, math)
     plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
@@ -211,7 +201,7 @@ def product(
     what = f"cublas {math} {m}x{k}x{n}"
 
     def run(keep: Any = (scalars, a, b, c, handle)) -> None:
-        refusing(what, lambda: cublas.gemm_ex(*arguments))
+        support.refusing(what, lambda: cublas.gemm_ex(*arguments))
 
     return run
 
@@ -234,10 +224,8 @@ def cublas(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Can
 
 def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
     """max(A B + bias, 0) for A (m, k), B (k, n), bias (m,). Raises as `prepare_gemm` does."""
-    device, m, n = inputs.device, a.m, b.shape[1]
-    require_math(device, case.math)
-    preparing = Preparing(inputs)
-    handle = open_library(device, "cublas", lambda: Handle(device))
+    preparing, device, m, n = Preparing(inputs, case.math), inputs.device, a.m, b.shape[1]
+    handle = Handle.of(device)
     weights = preparing.array(("weights", case.transposed), case.weights(a))
     dense, shift = preparing.arrays(("b", "bias"), lambda: (b, bias))
     output = Output(device, (m, n), "f32")
@@ -248,7 +236,7 @@ def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Ar
         multiply()
         finishing()
 
-    return finish(device, run, output, [], preparing)
+    return support.finish(preparing, run, output)
 
 
 @library(
@@ -265,20 +253,6 @@ def cublas_bias_relu(problem: Problem, operands: Operands, gpu: GpuDevice) -> It
         yield Candidate(case.variant, case.math, partial(prepare_pointwise, inputs, case, a, b, bias))
 
 
-class LtHandle:
-    """A cuBLASLt handle and the workspace its products share."""
-
-    def __init__(self, device: GpuDevice) -> None:
-        self.lt: Any = load_bindings("cublasLt")
-        self.value: int = self.lt.create()
-        self.workspace: DeviceArray = device.empty((WORKSPACE_BYTES,), np.uint8)
-
-    def close(self) -> None:
-        """Destroys the handle and frees the workspace."""
-        self.lt.destroy(self.value)
-        self.workspace.close()
-
-
 class LtProduct(ExitStack):
     """Descriptors of one column-major product C^T (n, m) = B^T (n, k) A^T (k, m); see `product`.
 
@@ -287,9 +261,9 @@ class LtProduct(ExitStack):
 
     def __init__(self, handle: LtHandle, case: GemmCase, m: int, k: int, n: int) -> None:
         super().__init__()
-        self._handle, lt = handle, handle.lt
+        self._handle, lt = handle, handle.lib
         kind = CUDA_TYPE[case.dtype]
-        blas = load_bindings("cublas")
+        blas = support.load_bindings("cublas")
         scale = RESULT_TYPE["i8" if case.math == "i8" else "f32"]
         try:
             self.operation = lt.matmul_desc_create(compute_type(blas, case.math), scale)
@@ -310,14 +284,14 @@ class LtProduct(ExitStack):
             raise
 
     def _layout(self, kind: int, rows: int, columns: int, leading: int) -> int:
-        lt = self._handle.lt
+        lt = self._handle.lib
         layout: int = lt.matrix_layout_create(kind, rows, columns, max(1, leading))
         self.callback(lt.matrix_layout_destroy, layout)
         return layout
 
     def algorithms(self, most: int) -> list[Array]:
         """What the heuristic proposes within the workspace, best first: each a one-element `cublasLtMatmulAlgo_t`."""
-        lt = self._handle.lt
+        lt = self._handle.lib
         preference = lt.matmul_preference_create()
         try:
             limit = np.array([WORKSPACE_BYTES], np.uint64)
@@ -335,13 +309,11 @@ class LtProduct(ExitStack):
 
 def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, b: Array) -> Prepared:
     """One algorithm on C = A B; layouts as in `prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
-    device, n = inputs.device, b.shape[1]
-    preparing = Preparing(inputs)
-    handle = open_library(device, "cublaslt", lambda: LtHandle(device))
-    lt = handle.lt
-    product = refusing("cublaslt", lambda: LtProduct(handle, case, a.m, a.k, n))
+    preparing, device, n = Preparing(inputs), inputs.device, b.shape[1]
+    handle = LtHandle.of(device)
+    product = support.refusing("cublaslt", lambda: LtProduct(handle, case, a.m, a.k, n))
     weights = preparing.array(case.form, case.weights(a))
-    dense = dense_operand(preparing, b, case.dtype, case.b_turned)
+    dense = preparing.dense(b, case.dtype, case.b_turned)
     output = Output(device, (a.m, n), case.dtype, 0 if case.c_turned else 1)
     scalars = scalars_of(case.math)
     result = output.array.pointer
@@ -359,20 +331,20 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
         # fmt: on
 
         def run(keep: Any = (scalars, algorithm, arrays, dense, output, handle)) -> None:
-            refusing(what, lambda: lt.matmul(*arguments))
+            support.refusing(what, lambda: handle.lib.matmul(*arguments))
 
         return run
 
     ends = Ends(dense, output.array, case.b_turned, case.c_turned)
-    return finish(device, over([weights]), output, [product], preparing, [weights], over, ends)
+    return support.finish(preparing, over([weights]), output, [product], [weights], over, ends)
 
 
 def _proposed(device: GpuDevice, handle: LtHandle, case: GemmCase, problem: Problem) -> list[Array]:
     """The heuristic's algorithms for a mode and shape. Raises `Unsupported` where it knows none."""
-    require_math(device, case.math)
+    support.require_math(device, case.math)
     most = FURTHER if (case.b_turned or case.c_turned) and case.math not in ("f8", "i8") else ALGORITHMS
-    with refusing("cublaslt", lambda: LtProduct(handle, case, problem.m, problem.k, problem.n)) as product:
-        found = refusing("cublaslt", lambda: product.algorithms(most))
+    with support.refusing("cublaslt", lambda: LtProduct(handle, case, problem.m, problem.k, problem.n)) as product:
+        found = support.refusing("cublaslt", lambda: product.algorithms(most))
     if not found:
         raise Unsupported(f"cublaslt knows no {case.variant} algorithm for this shape")
     return found
@@ -389,7 +361,7 @@ def cublaslt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[C
 
     At most `ALGORITHMS` per math mode and layout, `FURTHER` where B or C are turned.
     """
-    handle = open_library(gpu, "cublaslt", lambda: LtHandle(gpu))
+    handle = LtHandle.of(gpu)
     a, b = operands.sparse, operands.dense["b"]
     inputs = Inputs(gpu, a)
     whole = a.nnz == a.m * a.k
@@ -397,7 +369,7 @@ def cublaslt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[C
         try:
             proposed = _proposed(gpu, handle, case, problem)
         except Unsupported as error:
-            yield refusal(case.variant, case.math, str(error))
+            yield support.refusal(case.variant, case.math, str(error))
             continue
         ours = replace(case, pruned=whole)
         for index, algorithm in enumerate(proposed):

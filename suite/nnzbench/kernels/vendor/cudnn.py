@@ -21,31 +21,11 @@ import numpy as np
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray
 from nnzbench.kernels.registry import TENSOR_CORES, About, register
+from nnzbench.kernels.vendor import cudnn_graphs as graphs
+from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cublas import MODES, UNPRUNED
-from nnzbench.kernels.vendor.cudnn_graphs import (
-    Handle,
-    buildable,
-    builds,
-    execute,
-    graph_errors,
-    keep_math,
-    planned,
-    prepare_plan,
-)
-from nnzbench.kernels.vendor.support import (
-    Inputs,
-    Output,
-    Preparing,
-    before_pruning,
-    dense_weights,
-    open_library,
-    refusal,
-    require_gpu,
-    require_math,
-    swapped,
-    to_storage,
-    with_memory,
-)
+from nnzbench.kernels.vendor.cudnn_graphs import Handle, graph_errors
+from nnzbench.kernels.vendor.support import Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
@@ -69,19 +49,6 @@ X, W, Y = 1, 2, 3
 """Identifiers of image, filters and result in the graph."""
 
 
-@dataclass(frozen=True)
-class ConvCase:
-    """One math mode and layout."""
-
-    math: str
-    nhwc: bool
-
-    @property
-    def variant(self) -> str:
-        """Such as `tf32_nhwc`."""
-        return f"{self.math}_{'nhwc' if self.nhwc else 'nchw'}"
-
-
 def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
     """The convolution as a graph of one operation, with every plan that may serve it. Raises `Unsupported`."""
     image = (conv.batch, conv.channels, conv.height, conv.width)
@@ -95,13 +62,13 @@ def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
             padding=[conv.pad_h, conv.pad_w],
             stride=[conv.stride, conv.stride],
             dilation=[1, 1],
-            compute_data_type=handle.cudnn.data_type.FLOAT,
+            compute_data_type=handle.lib.data_type.FLOAT,
             name="y",
         )
         y.set_output(True).set_data_type(kind).set_dim(list(result)).set_stride(strides(result, nhwc)).set_uid(Y)
 
-    graph = planned(handle, dtype, "convolution", "A B FALLBACK", convolution)
-    _add_other_engines(handle.cudnn, graph)
+    graph = graphs.planned(handle, dtype, "convolution", "A B FALLBACK", convolution)
+    _add_other_engines(handle.lib, graph)
     return graph
 
 
@@ -142,11 +109,16 @@ class Search:
     """The plans of one math mode and layout, and what they run on."""
 
     handle: Handle
-    graph: Any
     inputs: Inputs
     problem: Problem
     operands: Operands
-    case: ConvCase
+    math: str
+    nhwc: bool
+
+    @property
+    def variant(self) -> str:
+        """Such as `tf32_nhwc`."""
+        return f"{self.math}_{'nhwc' if self.nhwc else 'nchw'}"
 
     @property
     def conv(self) -> ConvShape:
@@ -154,18 +126,23 @@ class Search:
         assert self.problem.conv is not None
         return self.problem.conv
 
+    @functools.cached_property
+    def graph(self) -> Any:
+        """Raises `Unsupported` where cuDNN has none."""
+        return build_graph(self.handle, self.conv, self.problem.dtype, self.nhwc)
+
     def candidates(self, winograd: Callable[[int], bool], untuned: bool) -> Iterator[Candidate]:
         """The heuristics' first usable plan and the fastest ones, or if `untuned` the first alone.
 
         Raises `Unsupported` where there is none.
         """
-        keep_math(self.handle.cudnn, self.graph, self.case.math)
+        graphs.keep_math(self.handle.lib, self.graph, self.math)
         timed = dict(islice(self._times(), 1 if untuned else None))
         if not timed:
-            raise Unsupported(f"cudnn has no {self.case.variant} engine for this convolution")
+            raise Unsupported(f"cudnn has no {self.variant} engine for this convolution")
         default = min(timed)
         ranked = sorted(timed, key=lambda index: timed[index])
-        kinds = {winograd(index): index for index in reversed(ranked)} if self.case.math == "f32" else {}
+        kinds = {winograd(index): index for index in reversed(ranked)} if self.math == "f32" else {}
         for index in dict.fromkeys([default, *ranked[:FASTEST], *kinds.values()]):
             name = str(self.graph.get_plan_name_at_index(index))
             tags = [
@@ -173,10 +150,10 @@ class Search:
                 "winograd" if winograd(index) else "",
                 "default" if index == default else "",
             ]
-            variant = "_".join([self.case.variant, f"plan{index:02}", *filter(None, tags)])
-            tolerance = "winograd" if winograd(index) and self.case.math == "f32" else ""
+            variant = "_".join([self.variant, f"plan{index:02}", *filter(None, tags)])
+            tolerance = "winograd" if winograd(index) and self.math == "f32" else ""
             prepare = functools.partial(self.prepare, index)
-            yield Candidate(variant, self.case.math, prepare, tolerance=tolerance)
+            yield Candidate(variant, self.math, prepare, tolerance=tolerance)
 
     def _times(self) -> Iterator[tuple[int, float]]:
         """Every plan that builds, fits and runs, in their order, and its microseconds."""
@@ -187,17 +164,17 @@ class Search:
             with device.alone():
                 return self._placed(Preparing(self.inputs))
 
-        arrays, output = with_memory(device, placed)
+        arrays, output = support.with_memory(device, placed)
         try:
-            for index in buildable(self.handle.cudnn, self.graph):
+            for index in graphs.buildable(self.handle.lib, self.graph):
                 size = self.graph.get_workspace_size_plan_at_index(index)
                 if size > device.facts.memory_bytes // 8:
                     continue
                 try:
-                    trials = with_memory(device, functools.partial(self._try, index, arrays, size, fastest))
+                    trials = support.with_memory(device, functools.partial(self._try, index, arrays, size, fastest))
                 except DeviceLost:
                     raise
-                except graph_errors(self.handle.cudnn):
+                except graph_errors(self.handle.lib):
                     continue
                 fastest = min(fastest, *trials)
                 yield index, min(trials)
@@ -206,26 +183,26 @@ class Search:
 
     def _placed(self, preparing: Preparing) -> tuple[dict[int, DeviceArray], Output]:
         """Image and filters in device memory, shared by the plans of the layout, and room for the result."""
-        x, w = preparing.arrays(("tensors", self.case.nhwc), self._tensors)
-        output = Output(self.inputs.device, self.conv.output, self.problem.dtype, 1 if self.case.nhwc else -1)
+        x, w = preparing.arrays(("tensors", self.nhwc), self._tensors)
+        output = Output(self.inputs.device, self.conv.output, self.problem.dtype, 1 if self.nhwc else -1)
         return {X: x, W: w, Y: output.array}, output
 
     def _tensors(self) -> tuple[Array, Array]:
         c, dtype = self.conv, self.problem.dtype
-        image = to_storage(self.operands.dense["x"], dtype)
-        filters = dense_weights(self.operands.sparse, dtype).reshape(c.filters, c.channels, c.r, c.s)
+        image = support.to_storage(self.operands.dense["x"], dtype)
+        filters = support.dense_weights(self.operands.sparse, dtype).reshape(c.filters, c.channels, c.r, c.s)
         return self._laid_out(image), self._laid_out(filters)
 
     def _laid_out(self, array: Array) -> Array:
         n, c, h, w = array.shape
-        return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.case.nhwc else array
+        return support.swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
 
     def _try(self, index: int, arrays: Mapping[int, DeviceArray], size: int, fastest: float) -> list[float]:
         """Microseconds of a plan whose workspace has so many bytes: of one run where that is clearly behind."""
         device = self.inputs.device
         with device.alone():  # another process may be timing
             workspace = device.empty((max(1, size),), np.uint8)
-            run = functools.partial(execute, self.handle, self.graph, index, arrays, workspace)
+            run = functools.partial(graphs.execute, self.handle, self.graph, index, arrays, workspace)
             run()
             device.synchronise()
             first = device.timer.elapsed_us(run)
@@ -240,7 +217,7 @@ class Search:
         """One plan, built by the search, with a workspace of its own. Raises `LaunchError` where it fails."""
         preparing = Preparing(self.inputs)
         arrays, output = self._placed(preparing)
-        return prepare_plan(self.handle, self.graph, index, arrays, output, self.case.variant, preparing)
+        return graphs.prepare_plan(self.handle, self.graph, index, arrays, output, self.variant, preparing)
 
 
 class Cudnn:
@@ -260,8 +237,8 @@ class Cudnn:
         return self._found(problem, operands, device, untuned=True)
 
     def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
-        gpu = require_gpu(device, self.name)
-        handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
+        gpu = support.require_gpu(device, self.name)
+        handle = Handle.of(gpu)
         assert problem.conv is not None
         if problem.conv.groups != 1:
             raise Unsupported("cudnn is run on convolutions without groups alone")
@@ -269,13 +246,12 @@ class Cudnn:
         for nhwc in (False, True):
             winograd = _winograd(handle, problem.conv, problem.dtype, nhwc)
             for mode in MODES[problem.dtype]:
-                case = ConvCase(mode, nhwc)
+                search = Search(handle, inputs, problem, operands, mode, nhwc)
                 try:
-                    require_math(gpu, mode)
-                    graph = build_graph(handle, problem.conv, problem.dtype, nhwc)
-                    yield from Search(handle, graph, inputs, problem, operands, case).candidates(winograd, untuned)
+                    support.require_math(gpu, mode)
+                    yield from search.candidates(winograd, untuned)
                 except Unsupported as error:
-                    yield refusal(case.variant, mode, str(error))
+                    yield support.refusal(search.variant, mode, str(error))
 
 
 class Pointwise(Cudnn):
@@ -288,7 +264,7 @@ class Pointwise(Cudnn):
     def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
         height = next(rows for rows in range(math.isqrt(problem.n), 0, -1) if problem.n % rows == 0)
         conv = ConvShape(1, problem.k, height, problem.n // height, problem.m, 1, 1)
-        whole = CSR.from_dense(before_pruning(operands.sparse))
+        whole = CSR.from_dense(support.before_pruning(operands.sparse))
         image = replace(operands, sparse=whole, dense={"x": operands.dense["b"].reshape(1, problem.k, height, -1)})
         layer = replace(problem, op="conv2d", conv=conv)
         truth = functools.cache(functools.partial(reference, layer, image))
@@ -302,12 +278,12 @@ def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callab
     @functools.cache
     def graph() -> Any:
         built = build_graph(handle, conv, dtype, nhwc)
-        built.select_numeric_notes([handle.cudnn.numerical_note.WINOGRAD])
+        built.select_numeric_notes([handle.lib.numerical_note.WINOGRAD])
         return built
 
     @functools.cache
     def uses(index: int) -> bool:
-        return builds(handle.cudnn, graph(), index)
+        return graphs.builds(handle.lib, graph(), index)
 
     return uses
 

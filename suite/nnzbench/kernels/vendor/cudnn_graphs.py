@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
-from nnzbench.kernels.vendor.support import INSTALL_VENDOR, Output, Preparing, finish
+from nnzbench.kernels.vendor import support
+from nnzbench.kernels.vendor.support import INSTALL_VENDOR, Output, Preparing
 from nnzbench.plans.plan import Prepared, Unsupported, one_line
 
 TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
@@ -53,18 +54,24 @@ def _preload() -> None:
             return
 
 
-class Handle:
+class Handle(support.Handle):
     """A cuDNN handle on the device's stream."""
 
+    library = "cudnn"
+
     def __init__(self, device: GpuDevice) -> None:
-        self.device = device
-        self.cudnn: Any = load_frontend()
-        self.value: Any = self.cudnn.create_handle()
-        self.cudnn.set_stream(self.value, device.backend.stream)
+        super().__init__(device)
+        self.lib.set_stream(self.value, device.backend.stream)
+
+    def _load(self) -> Any:
+        return load_frontend()
+
+    def _create(self) -> Any:
+        return self.lib.create_handle()
 
     def close(self) -> None:
         """Destroys the handle."""
-        self.cudnn.destroy_handle(self.value)
+        self.lib.destroy_handle(self.value)
 
 
 def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
@@ -78,7 +85,7 @@ def planned(handle: Handle, dtype: str, operation: str, modes: str, describe: Ca
     `describe` adds the operation to a graph, given the type of tensors. `modes` are names in `cudnn.heur_mode`.
     Raises `Unsupported` with cuDNN's reason.
     """
-    cudnn = handle.cudnn
+    cudnn = handle.lib
     kind, single = getattr(cudnn.data_type, TYPES[dtype]), cudnn.data_type.FLOAT
     graph = cudnn.pygraph(
         handle=handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
@@ -110,7 +117,7 @@ def prepare_plan(
 ) -> Prepared:
     """One plan that is built, with a workspace of its own. Raises `LaunchError` where it fails or memory is short."""
     workspace = handle.device.empty((max(1, graph.get_workspace_size_plan_at_index(index)),), np.uint8)
-    errors = graph_errors(handle.cudnn)
+    errors = graph_errors(handle.lib)
 
     def run() -> None:
         try:
@@ -118,7 +125,7 @@ def prepare_plan(
         except errors as error:
             raise LaunchError(f"cudnn {what} plan {index}: {one_line(error)}") from None
 
-    return finish(handle.device, run, output, [workspace], preparing)
+    return support.finish(preparing, run, output, [workspace])
 
 
 def keep_math(cudnn: Any, graph: Any, math: str) -> None:

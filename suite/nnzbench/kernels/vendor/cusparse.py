@@ -12,20 +12,11 @@ from functools import partial
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
-from nnzbench.kernels.vendor.cusparse_support import Blocks, Descriptors, open_handle, prepare_call, stored
-from nnzbench.kernels.vendor.support import (
-    CUDA_TYPE,
-    Inputs,
-    Output,
-    Preparing,
-    dense_operand,
-    library,
-    refusal,
-    require_math,
-    to_storage,
-)
+from nnzbench.kernels.vendor import support
+from nnzbench.kernels.vendor.cusparse_support import Blocks, Descriptors, Handle, prepare_call, stored
+from nnzbench.kernels.vendor.support import CUDA_TYPE, Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -34,6 +25,8 @@ SPMV_ALGORITHMS = ("DEFAULT", "CSR_ALG1", "CSR_ALG2", "COO_ALG1", "COO_ALG2", "S
 PREPROCESSED = {"spmm": ("CSR_ALG1", "CSR_ALG3"), "spmv": ("CSR_ALG1", "CSR_ALG2")}
 """Algorithms tried with preprocessing too: of SpMM those that it helps, by cuSPARSE's documentation."""
 
+ROUTINES = {"spmm": ("sp_mm", "SpMMAlg"), "spmv": ("sp_mv", "SpMVAlg"), "sddmm": ("sddmm", "SDDMMAlg")}
+"""In the bindings, and the enumeration of their algorithms."""
 BLOCK_SIZES = (8, 16, 32)
 MOST_OCCUPIED = 0.9
 """Share of occupied blocks above which a block format is a dense product in disguise."""
@@ -92,51 +85,6 @@ def block_cases(matrix: CSR) -> list[Case]:
     ]
 
 
-def prepare_spmm(inputs: Inputs, case: Case, matrix: CSR, b: Array, dtype: str) -> Prepared:
-    """C (m, n) = A (m, k, sparse) B (k, n). Raises `Unsupported` without cuSPARSE or where it refuses."""
-    device, n, shape = inputs.device, b.shape[1], (matrix.m, matrix.k, matrix.nnz)
-    require_math(device, case.math(dtype))
-    preparing = Preparing(inputs)
-    handle = open_handle(device)
-    lib, turned = handle.cusparse, case.layout == "col"
-    parts = stored(preparing, matrix, case.algorithm, dtype, case.blocks)
-    dense = dense_operand(preparing, b, dtype, turned)
-    output = Output(device, (matrix.m, n), dtype, 0 if turned else 1)
-
-    def describe(descriptors: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
-        none = int(lib.Operation.NON_TRANSPOSE)
-        a = descriptors.sparse(case.algorithm, shape, parts, case.blocks)
-        b_ = descriptors.dense(matrix.k, n, dense.pointer, turned)
-        c = descriptors.dense(matrix.m, n, output.array.pointer, turned)
-        algorithm = int(getattr(lib.SpMMAlg, case.algorithm))
-        return (handle.value, none, none, handle.alpha, a, b_, handle.beta, c, CUDA_TYPE["f32"], algorithm)
-
-    how = ("sp_mm", case.variant, case.preprocess)
-    return prepare_call(handle, *how, describe, dtype, output, parts, [dense], preparing)
-
-
-def prepare_spmv(inputs: Inputs, case: Case, matrix: CSR, b: Array, dtype: str) -> Prepared:
-    """y (m, 1) = A (m, k, sparse) x (k, 1). Raises `Unsupported` without cuSPARSE or where it refuses."""
-    device = inputs.device
-    require_math(device, dtype)
-    preparing = Preparing(inputs)
-    handle = open_handle(device)
-    lib = handle.cusparse
-    parts = stored(preparing, matrix, case.algorithm, dtype)
-    x = dense_operand(preparing, b, dtype)
-    output = Output(device, (matrix.m, 1), dtype)
-
-    def describe(descriptors: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
-        a = descriptors.sparse(case.algorithm, (matrix.m, matrix.k, matrix.nnz), parts)
-        x_ = descriptors.vector(matrix.k, x.pointer)
-        y = descriptors.vector(matrix.m, output.array.pointer)
-        none, algorithm = int(lib.Operation.NON_TRANSPOSE), int(getattr(lib.SpMVAlg, case.algorithm))
-        return (handle.value, none, handle.alpha, a, x_, handle.beta, y, CUDA_TYPE["f32"], algorithm)
-
-    how = ("sp_mv", case.variant, case.preprocess)
-    return prepare_call(handle, *how, describe, dtype, output, parts, [x], preparing)
-
-
 def sddmm_cases() -> list[Case]:
     """cuSPARSE's one algorithm over each layout without and with preprocessing; such as `sddmm_default_col`."""
     return [
@@ -146,35 +94,54 @@ def sddmm_cases() -> list[Case]:
     ]
 
 
-def prepare_sddmm(inputs: Inputs, case: Case, pattern: CSR, a: Array, b: Array, dtype: str) -> Prepared:
-    """Values (nnz,) of A (m, k) B^T (k, n) at the (m, n) pattern. Raises `Unsupported` where cuSPARSE refuses it."""
-    device = inputs.device
-    require_math(device, dtype)
-    preparing = Preparing(inputs)
-    handle = open_handle(device)
-    lib = handle.cusparse
-    (m, k), n, nnz = a.shape, b.shape[0], pattern.nnz
-    structure = preparing.arrays(("pattern",), lambda: (pattern.offsets, pattern.indices))
-    left = preparing.array(("a",), lambda: to_storage(a, dtype))
-    right = dense_operand(preparing, b, dtype, case.layout == "row")
-    output = Output(device, (nnz,), dtype)
+def prepare(inputs: Inputs, case: Case, problem: Problem, operands: Operands) -> Prepared:
+    """One case of C (m, n) = A (m, k) B (k, n) or y = A x with A sparse, or of the values (nnz,) of A B^T at a pattern.
 
-    def describe(descriptors: Descriptors, pattern: Sequence[DeviceArray]) -> tuple[int, ...]:
-        none, transpose = int(lib.Operation.NON_TRANSPOSE), int(lib.Operation.TRANSPOSE)
-        a_ = descriptors.dense(m, k, left.pointer)
-        if case.layout == "transposed":
-            operation, b_ = transpose, descriptors.dense(n, k, right.pointer)
-        else:
-            operation, b_ = none, descriptors.dense(k, n, right.pointer, case.layout == "col")
-        c = descriptors.sparse("CSR", (m, n, nnz), (*pattern, output.array))
-        compute, algorithm = CUDA_TYPE["f32"], int(lib.SDDMMAlg.DEFAULT)
-        return (handle.value, none, operation, handle.alpha, a_, b_, handle.beta, c, compute, algorithm)
+    Raises `Unsupported` without cuSPARSE or where it refuses.
+    """
+    op, dtype, matrix, b = problem.op, problem.dtype, operands.sparse, operands.dense["b"]
+    preparing = Preparing(inputs, case.math(dtype))
+    handle = Handle.of(inputs.device)
+    lib, turned, transposed = handle.lib, case.layout == "col", case.layout == "transposed"
+    none, shape, n = int(lib.Operation.NON_TRANSPOSE), (matrix.m, matrix.k, matrix.nnz), b.shape[1]
+    if op == "sddmm":
+        weights = preparing.arrays(("pattern",), lambda: (matrix.offsets, matrix.indices))
+        left = preparing.array(("a",), lambda: support.to_storage(operands.dense["a"], dtype))
+        right = preparing.dense(b, dtype, case.layout == "row")
+        output, others = Output(inputs.device, (matrix.nnz,), dtype), [left, right]
 
-    how = ("sddmm", case.variant, case.preprocess)
-    return prepare_call(handle, *how, describe, dtype, output, structure, [left, right], preparing)
+        def terms(of: Descriptors, parts: Sequence[DeviceArray]) -> tuple[tuple[int, ...], int, int, int]:
+            operations, (rows, columns) = (none, none), (n, matrix.k)
+            if transposed:
+                operations, (rows, columns) = (none, int(lib.Operation.TRANSPOSE)), (matrix.k, n)
+            second = of.dense(rows, columns, right.pointer, turned)
+            result = of.sparse("CSR", shape, (*parts, output.array))
+            return operations, of.dense(matrix.m, n, left.pointer), second, result
+
+    else:
+        weights = stored(preparing, matrix, case.algorithm, dtype, case.blocks)
+        right = preparing.dense(b, dtype, turned)
+        output, others = Output(inputs.device, (matrix.m, n), dtype, 0 if turned else 1), [right]
+
+        def terms(of: Descriptors, parts: Sequence[DeviceArray]) -> tuple[tuple[int, ...], int, int, int]:
+            a, result = of.sparse(case.algorithm, shape, parts, case.blocks), output.array.pointer
+            if op == "spmv":
+                return (none,), a, of.vector(matrix.k, right.pointer), of.vector(matrix.m, result)
+            second = of.dense(matrix.k, n, right.pointer, turned)
+            return (none, none), a, second, of.dense(matrix.m, n, result, turned)
+
+    routine, algorithms = ROUTINES[op]
+
+    def describe(of: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
+        operations, first, second, result = terms(of, parts)
+        sums, algorithm = CUDA_TYPE["f32"], int(getattr(getattr(lib, algorithms), case.algorithm))
+        return (handle.value, *operations, handle.alpha, first, second, handle.beta, result, sums, algorithm)
+
+    how = (routine, case.variant, case.preprocess)
+    return prepare_call(handle, *how, describe, dtype, output, weights, others, preparing)
 
 
-@library(
+@support.library(
     "NVIDIA cuSPARSE",
     "spmm spmv sddmm",
     "f32 f16 bf16",
@@ -185,22 +152,16 @@ def cusparse(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[C
 
     Of `spmm` the block formats too, or the one reason against them.
     """
-    inputs, matrix, dense, dtype = Inputs(gpu), operands.sparse, operands.dense, problem.dtype
-    if problem.op == "sddmm":
-        for case in sddmm_cases():
-            prepare = partial(prepare_sddmm, inputs, case, matrix, dense["a"], dense["b"], dtype)
-            yield Candidate(case.variant, dtype, prepare)
-        return
-    make = prepare_spmm if problem.op == "spmm" else prepare_spmv
-    for case in product_cases(problem.op):
-        yield Candidate(case.variant, dtype, partial(make, inputs, case, matrix, dense["b"], dtype))
-    if problem.op == "spmm":
+    inputs, op, dtype = Inputs(gpu), problem.op, problem.dtype
+
+    def candidate(case: Case) -> Candidate:
+        math = case.math(dtype)
+        variant = case.variant if math == dtype else f"{math}_{case.variant}"
+        return Candidate(variant, math, partial(prepare, inputs, case, problem, operands))
+
+    yield from map(candidate, sddmm_cases() if op == "sddmm" else product_cases(op))
+    if op == "spmm":
         try:
-            blocks = block_cases(matrix)
+            yield from map(candidate, block_cases(operands.sparse))
         except Unsupported as reason:
-            yield refusal("blocks", dtype, str(reason))
-            return
-        for case in blocks:
-            math = case.math(dtype)
-            variant = case.variant if math == dtype else f"{math}_{case.variant}"
-            yield Candidate(variant, math, partial(prepare_spmm, inputs, case, matrix, dense["b"], dtype))
+            yield support.refusal("blocks", dtype, str(reason))

@@ -15,17 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.vendor.support import (
-    CUDA_TYPE,
-    Closable,
-    Preparing,
-    Result,
-    finish,
-    load_bindings,
-    open_library,
-    refusing,
-    to_storage,
-)
+from nnzbench.kernels.vendor import support
+from nnzbench.kernels.vendor.support import CUDA_TYPE, Closable, Preparing, Result, to_storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Prepared, Unsupported
 
@@ -37,14 +28,14 @@ REFUSES_F16 = (
 """Told beside a refusal of 16-bit operands. Seen by the authors of CUDA.jl (JuliaGPU/CUDA.jl, pull request 3253)."""
 
 
-class Handle:
+class Handle(support.Handle):
     """A cuSPARSE handle on the device's stream, with the scalars of every product: alpha is 1, beta is 0."""
 
+    library = "cusparse"
+
     def __init__(self, device: GpuDevice) -> None:
-        self.device = device
-        self.cusparse: Any = load_bindings("cusparse")
-        self.value: int = self.cusparse.create()
-        self.cusparse.set_stream(self.value, device.backend.stream)
+        super().__init__(device)
+        self.lib.set_stream(self.value, device.backend.stream)
         self._scalars = np.array([1.0, 0.0], np.float32)  # read by the host at each call
         self.alpha = self._scalars.ctypes.data
         self.beta = self.alpha + self._scalars.itemsize
@@ -52,18 +43,9 @@ class Handle:
     def version(self) -> str:
         """Of the library, in words; what it does may depend on it."""
         try:
-            return "cuSPARSE " + ".".join(str(self.cusparse.get_property(part)) for part in range(3))
+            return "cuSPARSE " + ".".join(str(self.lib.get_property(part)) for part in range(3))
         except Exception:  # a version that can't be told must not hide what it is told for
             return "cuSPARSE of unknown version"
-
-    def close(self) -> None:
-        """Destroys the handle."""
-        self.cusparse.destroy(self.value)
-
-
-def open_handle(device: GpuDevice) -> Handle:
-    """The device's one handle. Raises `Unsupported` without cuSPARSE."""
-    return open_library(device, "cusparse", lambda: Handle(device))
 
 
 class Descriptors(ExitStack):
@@ -237,13 +219,13 @@ def prepare_call(
 
     `others` are its other inputs. Raises `Unsupported` where cuSPARSE refuses it.
     """
-    device, lib = handle.device, handle.cusparse
+    device, lib = handle.device, handle.lib
     execute = getattr(lib, routine)
     held: list[Closable] = []
 
     def call(library: Callable[[], T]) -> T:
         try:
-            return refusing(f"cusparse {variant}", library)
+            return support.refusing(f"cusparse {variant}", library)
         except Unsupported as refused:
             if dtype == "f32" or "NOT_SUPPORTED" not in str(refused):
                 raise
@@ -274,4 +256,4 @@ def prepare_call(
 
         return run
 
-    return finish(device, over(weights), output, held, preparing, weights, over)
+    return support.finish(preparing, over(weights), output, held, weights, over)

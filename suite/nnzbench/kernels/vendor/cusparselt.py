@@ -16,25 +16,9 @@ import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import TENSOR_CORES, About
+from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cublas import scalars_of
-from nnzbench.kernels.vendor.support import (
-    CUDA_TYPE,
-    INSTALL_VENDOR,
-    RESULT_TYPE,
-    WEIGHTS,
-    WORKSPACE_BYTES,
-    Inputs,
-    Output,
-    Preparing,
-    dense_operand,
-    dense_weights,
-    finish,
-    library,
-    load_bindings,
-    open_library,
-    refusing,
-    require_math,
-)
+from nnzbench.kernels.vendor.support import CUDA_TYPE, RESULT_TYPE, WORKSPACE_BYTES, Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
@@ -98,31 +82,31 @@ def require_pattern(matrix: CSR, dtype: str) -> None:
 
 def library_version() -> str:
     """Such as `0.8.1`. Raises `Unsupported` saying what to install."""
-    lt = load_bindings("cusparseLt")
+    lt = support.load_bindings("cusparseLt")
     return _loading(lambda: ".".join(str(lt.get_property(part)) for part in range(3)))  # major, minor, patch
 
 
 def _loading(call: Callable[[], T]) -> T:
     """Makes the call that loads the library. Raises `Unsupported` where it can't be loaded."""
     try:
-        return refusing("cusparselt", call)
+        return support.refusing("cusparselt", call)
     except LaunchError:
         raise
     except (ImportError, OSError, RuntimeError) as error:
-        raise Unsupported(f"cusparselt can't be loaded ({one_line(error)}): {INSTALL_VENDOR}") from None
+        raise Unsupported(f"cusparselt can't be loaded ({one_line(error)}): {support.INSTALL_VENDOR}") from None
 
 
-class Handle:
+class Handle(support.Handle):
     """A cuSPARSELt handle and the stream list."""
 
+    library = "cusparseLt"
+
     def __init__(self, device: GpuDevice) -> None:
-        self.lt: Any = load_bindings("cusparseLt")
-        self.value: int = _loading(self.lt.init)
+        super().__init__(device)
         self.streams = np.array([device.backend.stream], np.uint64)
 
-    def close(self) -> None:
-        """Destroys the handle."""
-        self.lt.destroy(self.value)
+    def _create(self) -> Any:
+        return _loading(self.lib.init)
 
 
 class Product(ExitStack):
@@ -130,10 +114,10 @@ class Product(ExitStack):
 
     def __init__(self, handle: Handle, case: LtCase, dtype: str, shape: tuple[int, int, int]) -> None:
         super().__init__()
-        self._handle, lt, value = handle, handle.lt, handle.value
+        self._handle, lt, value = handle, handle.lib, handle.value
         m, k, n = shape
         kind = CUDA_TYPE[dtype]
-        cusparse = load_bindings("cusparse")
+        cusparse = support.load_bindings("cusparse")
         row = int(cusparse.Order.ROW)
         none, transpose = int(cusparse.Operation.NON_TRANSPOSE), int(cusparse.Operation.TRANSPOSE)
         half = int(lt.Sparsity.SPARSITY_50_PERCENT)
@@ -160,7 +144,7 @@ class Product(ExitStack):
 
     def compress(self, device: GpuDevice, dense: DeviceArray) -> DeviceArray:
         """The compressed form of the dense (m, k) matrix. Raises `Unsupported` where it fails the library's check."""
-        lt, value, stream = self._handle.lt, self._handle.value, device.backend.stream
+        lt, value, stream = self._handle.lib, self._handle.value, device.backend.stream
         failed = device.upload(np.zeros(1, np.int32))  # the check writes 1 at a fault, and nothing elsewhere
         lt.sp_mma_prune_check(value, self.matmul, dense.pointer, failed.pointer, stream)
         if failed.read()[0] != 0:
@@ -174,32 +158,31 @@ class Product(ExitStack):
 
     def workspace_bytes(self) -> int:
         """What the plan needs, and never less than what a search may use."""
-        return max(WORKSPACE_BYTES, int(self._handle.lt.matmul_get_workspace(self._handle.value, self.plan)))
+        return max(WORKSPACE_BYTES, int(self._handle.lib.matmul_get_workspace(self._handle.value, self.plan)))
 
 
 def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) -> Prepared:
     """C (m, n) = A (m, k) B (k, n). Raises `Unsupported` without cuSPARSELt or where it refuses, `LaunchError`."""
-    device, n = inputs.device, b.shape[1]
-    preparing = Preparing(inputs)
-    handle = open_library(device, "cusparselt", lambda: Handle(device))
-    lt, value = handle.lt, handle.value
+    preparing, device, n = Preparing(inputs), inputs.device, b.shape[1]
+    handle = Handle.of(device)
+    lt, value = handle.lib, handle.value
     what = f"cusparselt {case.variant}"
-    product = refusing(what, lambda: Product(handle, case, dtype, (a.m, a.k, n)))
+    product = support.refusing(what, lambda: Product(handle, case, dtype, (a.m, a.k, n)))
     try:
-        sparse = preparing.array((WEIGHTS, dtype, False), lambda: dense_weights(a, dtype))
-        compressed = refusing(what, lambda: product.compress(device, sparse))
-        dense = dense_operand(preparing, b, dtype, turned=case.column_major)
+        sparse = preparing.array((support.WEIGHTS, dtype, False), lambda: support.dense_weights(a, dtype))
+        compressed = support.refusing(what, lambda: product.compress(device, sparse))
+        dense = preparing.dense(b, dtype, case.column_major)
         output = Output(device, (a.m, n), dtype)
         result, streams = output.array.pointer, handle.streams
         scalars = scalars_of("f8" if dtype == "f8" else "f32")  # fp32 also where the sums are integers
         alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
         operands = (alpha, compressed.pointer, dense.pointer, beta, result, result)
-        workspace = device.empty((refusing(what, product.workspace_bytes),), np.uint8)
+        workspace = device.empty((support.refusing(what, product.workspace_bytes),), np.uint8)
         if case.search:
             target = (workspace.pointer, streams.ctypes.data, streams.size)
-            refusing(what, lambda: lt.matmul_search(value, product.plan, *operands, *target))
+            support.refusing(what, lambda: lt.matmul_search(value, product.plan, *operands, *target))
             device.synchronise()
-            workspace = device.empty((refusing(what, product.workspace_bytes),), np.uint8)  # of the one found
+            workspace = device.empty((support.refusing(what, product.workspace_bytes),), np.uint8)  # of the one found
     except BaseException:
         product.close()
         raise
@@ -209,17 +192,16 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         arguments = (value, product.plan, *operands, workspace.pointer, streams.ctypes.data, streams.size)
 
         def run(keep: Any = (handle, product, arrays, dense, workspace, output, scalars)) -> None:
-            refusing(what, lambda: lt.matmul(*arguments))
+            support.refusing(what, lambda: lt.matmul(*arguments))
 
         return run
 
     ends = Ends(dense, output.array, case.column_major, False)
-    return finish(
-        device, over([compressed]), output, [product, compressed, workspace], preparing, [compressed], over, ends
-    )
+    held = (product, compressed, workspace)
+    return support.finish(preparing, over([compressed]), output, held, [compressed], over, ends)
 
 
-@library(
+@support.library(
     "NVIDIA cuSPARSELt",
     "spmm",
     " ".join(PATTERN),
@@ -239,7 +221,7 @@ def cusparselt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator
     """
     if not architecture(gpu.arch).has("mma_sparse"):
         raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
-    require_math(gpu, problem.dtype)
+    support.require_math(gpu, problem.dtype)
     require_pattern(operands.sparse, problem.dtype)
     a, b = operands.sparse, operands.dense["b"]
     inputs = Inputs(gpu, a)

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -62,17 +62,16 @@ class UnprunedTruth:
     """The float64 result over the matrix as it was before pruning; kept for the last matrix and dense operand."""
 
     def __init__(self) -> None:
-        self._of: tuple[CSR, Array] | None = None
-        self._truth: Reference | None = None
+        self._kept: tuple[CSR, Array, Reference] | None = None
 
     def __call__(self, matrix: CSR, b: Array) -> Reference:
-        if self._truth is None or self._of is None or self._of[0] is not matrix or self._of[1] is not b:
-            self._of, self._truth = (matrix, b), dense_reference(before_pruning(matrix), b)
-        return self._truth
+        if self._kept is None or self._kept[0] is not matrix or self._kept[1] is not b:
+            self._kept = matrix, b, dense_reference(before_pruning(matrix), b)
+        return self._kept[2]
 
     def close(self) -> None:
         """Holds nothing."""
-        self._of = self._truth = None
+        self._kept = None
 
 
 class Inputs:
@@ -114,16 +113,20 @@ class Inputs:
 
 
 class Preparing:
-    """The preparation of one candidate: the inputs that it takes, and its duration had it made all of them itself."""
+    """The preparation of one candidate: the inputs that it takes, and its duration had it made all of them itself.
 
-    def __init__(self, inputs: Inputs) -> None:
-        self._inputs = inputs
+    Raises `Unsupported` where the GPU has no such arithmetic as `math`: a library would quietly run another instead.
+    """
+
+    def __init__(self, inputs: Inputs, math: str = "f32") -> None:
+        require_math(inputs.device, math)
+        self.inputs, self.device = inputs, inputs.device
         self._started = time.perf_counter()
         self._earlier = 0.0
 
     def arrays(self, form: Form, make: Callable[[], Sequence[Array]]) -> tuple[DeviceArray, ...]:
         """The arrays of a form, made at its first use. Raises `LaunchError` where there is no memory."""
-        arrays, seconds = self._inputs.take(form, make)
+        arrays, seconds = self.inputs.take(form, make)
         self._earlier += seconds
         return arrays
 
@@ -135,9 +138,9 @@ class Preparing:
         """Time since the start, and what others spent on forms that this one takes: it does not depend on the order."""
         return (time.perf_counter() - self._started + self._earlier) * 1e3
 
-    def failed(self) -> None:
-        """Drops the inputs: what failed may have been for want of memory, or have written where it must not."""
-        self._inputs.drop()
+    def dense(self, b: Array, dtype: str, turned: bool = False) -> DeviceArray:
+        """The dense operand `b` as it is, or with its axes swapped."""
+        return self.array(("b", turned), lambda: swapped(to_storage(b, dtype)) if turned else to_storage(b, dtype))
 
 
 def to_storage(array: Array, dtype: str) -> Array:
@@ -184,17 +187,8 @@ def dense_weights(matrix: CSR, dtype: str, transposed: bool = False, pruned: boo
     return swapped(dense) if transposed else dense
 
 
-def dense_operand(preparing: Preparing, b: Array, dtype: str, turned: bool = False) -> DeviceArray:
-    """The dense operand `b` in device memory as it is, or with its axes swapped."""
-
-    def make() -> Array:
-        stored = to_storage(b, dtype)
-        return swapped(stored) if turned else stored
-
-    return preparing.array(("b", turned), make)
-
-
 T = TypeVar("T")
+H = TypeVar("H", bound="Handle")
 
 CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14, "i8": 3, "f8": 28}
 """cudaDataType of the operands, by problem dtype."""
@@ -262,7 +256,7 @@ def library(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Found]
 
 
 def require_math(device: GpuDevice, math: str) -> None:
-    """Raises `Unsupported` where the GPU has no such arithmetic: a library would quietly run another instead."""
+    """Raises `Unsupported` where the GPU has no such arithmetic."""
     needed = {"tf32": "mma_tf32", "bf16": "mma_bf16", "f8": "mma_fp8"}.get(math, "")
     if needed and not architecture(device.arch).has(needed):
         first = next(one.name for one in ARCHITECTURES.values() if one.has(needed))
@@ -280,14 +274,36 @@ def load_bindings(name: str) -> Any:
         ) from None
 
 
-def open_library(device: GpuDevice, name: str, opened: Callable[[], T]) -> T:
-    """The device's one handle of a library. Raises `Unsupported` where the shared library itself can't be loaded."""
-    try:
-        return device.library(name, opened)
-    except (LaunchError, DeviceLost):
-        raise
-    except (RuntimeError, OSError) as error:
-        raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
+class Handle:
+    """A library's handle; its own module puts it on the device's stream."""
+
+    library: ClassVar[str]
+    """Name of its bindings, and in lower case in reasons."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.device, self.lib = device, self._load()
+        self.value: Any = self._create()
+
+    @classmethod
+    def of(cls: type[H], device: GpuDevice) -> H:
+        """The device's one. Raises `Unsupported` where the library or its bindings can't be loaded."""
+        name = cls.library.lower()
+        try:
+            return device.library(name, lambda: cls(device))
+        except (LaunchError, DeviceLost):
+            raise
+        except (RuntimeError, OSError) as error:
+            raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
+
+    def _load(self) -> Any:
+        return load_bindings(self.library)
+
+    def _create(self) -> Any:
+        return self.lib.create()
+
+    def close(self) -> None:
+        """Destroys the handle."""
+        self.lib.destroy(self.value)
 
 
 def with_memory(device: GpuDevice, call: Callable[[], T]) -> T:
@@ -363,11 +379,10 @@ class Output:
 
 
 def finish(
-    device: GpuDevice,
+    preparing: Preparing,
     run: Callable[[], None],
     output: Result,
-    resources: Sequence[Closable],
-    preparing: Preparing,
+    resources: Sequence[Closable] = (),
     weights: Sequence[DeviceArray] = (),
     over: Callable[[Sequence[DeviceArray]], Callable[[], None]] | None = None,
     ends: Ends | None = None,
@@ -377,15 +392,12 @@ def finish(
     `resources` are the candidate's own, closed in order after the stream is idle; also where the first run fails.
     `over` gives the call over other arrays in the place of the `weights`.
     """
-    arrays = {f"weights{place}": array for place, array in enumerate(weights)}
-
-    def release() -> None:
-        for resource in (*resources, output):
-            resource.close()
+    device, arrays = preparing.device, {f"weights{place}": array for place, array in enumerate(weights)}
 
     def close() -> None:
         device.synchronise()
-        release()
+        for resource in (*resources, output):
+            resource.close()
 
     try:
         device.synchronise()
@@ -394,9 +406,10 @@ def finish(
         device.synchronise()
         capturable = device.capturable(run)
     except BaseException as error:
-        release()
-        if not isinstance(error, Unsupported):
-            preparing.failed()
+        for resource in (*resources, output):
+            resource.close()
+        if not isinstance(error, Unsupported):  # it was for want of memory, or wrote where it must not
+            preparing.inputs.drop()
         raise
     return Prepared(
         run, output.read, output.poison, close, prepare_ms=prepare_ms, capturable=capturable, arrays=arrays,

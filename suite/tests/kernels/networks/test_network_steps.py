@@ -12,7 +12,7 @@ from vendor_candidates import check_all as check_candidates
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.layers import mask_bits, masked_softmax_plan
-from nnzbench.kernels.vendor import cublas as vendor_cublas
+from nnzbench.kernels.vendor import support
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure import memory
 from nnzbench.measure.roofline import row_work
@@ -190,7 +190,7 @@ def gpu(monkeypatch):
 
     device = open_fake({"masked_softmax": masked_softmax, "bias_relu": bias_relu})
     library = FakeCublas(device.backend)
-    monkeypatch.setattr(vendor_cublas, "load_bindings", lambda name: library)
+    monkeypatch.setattr(support, "load_bindings", lambda name: library)
     return SimpleNamespace(device=device, cublas=library)
 
 

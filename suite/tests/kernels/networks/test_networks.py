@@ -13,7 +13,7 @@ from nnzbench.kernels.composed.networks import DenseHeads, mobilenet_plan, trans
 from nnzbench.kernels.composed.steps import PRODUCT
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile
-from nnzbench.kernels.vendor import cublas as vendor_cublas
+from nnzbench.kernels.vendor import support
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure import memory
 from nnzbench.measure.roofline import dense_work, useful_work
@@ -94,7 +94,7 @@ def gpu(monkeypatch):
 
     entries = (copy, layer_norm, bias_relu_columns, masked_softmax)
     device = open_fake({entry.__name__: entry for entry in entries})
-    monkeypatch.setattr(vendor_cublas, "load_bindings", lambda name: FakeCublas(device.backend))
+    monkeypatch.setattr(support, "load_bindings", lambda name: FakeCublas(device.backend))
     return device
 
 
