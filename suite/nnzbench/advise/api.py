@@ -24,13 +24,13 @@ from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.archive import Packing
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
-from nnzbench.operators.make import Unrecorded, make, remake
+from nnzbench.operators.make import make, remake
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import unknown
 from nnzbench.problems.problem import DType
 from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Results
+from nnzbench.records.folder import Kept, Results
 from nnzbench.records.record import RecordError
 
 OPERATOR_SECONDS = 20.0
@@ -77,7 +77,7 @@ def best(
         return estimate.answer(one, question, recorded.load(gpu, recorded.usual_folders()))
     session = _session(device)
     if out is None:
-        return measured.answer(one, question, session, Unrecorded(), RunProgress())
+        return measured.answer(one, question, session, Kept(), RunProgress())
     folder = Path(out) / session.device.gpu / EXPERIMENT
     with Results(folder, True, False, session.environment, lambda note: None) as results:
         return measured.answer(one, question, session, results, RunProgress())
@@ -137,7 +137,7 @@ def packed_layer(
     question = Question(widths_of("spmm", _tuple(tokens)), budget_s=float(budget), crossover=False)
     packer = packing.packer(session, True)
     if not packer.recall(one, question):
-        answered = measured.answer(one, question, session, Unrecorded(), RunProgress())
+        answered = measured.answer(one, question, session, Kept(), RunProgress())
         if session.device.timer and not any(width.sparse(answered.dtype) for width in answered.widths):
             raise OperatorError(f"no sparse kernel was timed within {budget:g} s: give more by budget")
         packer.add(one, question, answered)

@@ -8,7 +8,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,7 @@ from nnzbench.problems.operands import Maker
 from nnzbench.problems.problem import Problem
 from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Memory, Scope, Tuning
-from nnzbench.records.folder import Results
+from nnzbench.records.folder import Kept
 from nnzbench.records.record import Key, Record
 
 SHARE = "NNZBENCH_SHARE"
@@ -89,30 +89,6 @@ class Part:
     """By phase."""
     lost: bool = False
     """The device does not answer any more: the rest of the job is for another process."""
-
-
-class Collected(Results):
-    """Stands where a results folder is asked for, and keeps rows for who asked for the job."""
-
-    def __init__(self, part: Part, done: Iterable[Key]) -> None:
-        self.part = part
-        self.done: set[Key] = set(done)
-        self.tuned: dict[tuple[str, ...], Scope] = {}
-
-    @property
-    def environment(self) -> str:
-        return ""
-
-    def add(self, records: Iterable[Record]) -> None:
-        rows = list(records)
-        self.part.records += rows
-        self.done.update(record.key for record in rows)
-
-    def add_tuning(self, tuning: Tuning) -> None:
-        self.part.tunings.append(tuning)
-
-    def add_memory(self, row: Memory) -> None:
-        self.part.memories.append(row)
 
 
 class _Notes(RunProgress):
@@ -231,9 +207,10 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     session = _session(device, settled)
     before = session.work.phases.seconds.copy()
     ends = None if job.seconds is None else time.monotonic() + job.seconds
-    part = Part(settled.environment)
+    kept = Kept(job.done)
+    part = Part(settled.environment, kept.records, kept.tunings, kept.memories)
     _at_work[device] = part, functools.partial(session.work.phases.since, before)
-    run = Run(job.experiment, session, Collected(part, job.done), job.choice, _maker())
+    run = Run(job.experiment, session, kept, job.choice, _maker())
     notes = _Notes(part.notes, session.device)
     try:
         over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)

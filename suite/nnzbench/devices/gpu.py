@@ -159,7 +159,10 @@ class GpuDevice:
         build: Callable[[Plan, str], Built] = build_plan,
         clocks: Clocks | None = None,
     ) -> None:
-        self.backend = backend
+        self.backend, self.name = backend, backend.name
+        self.gpu, self.number = slug(backend.facts.name), backend.facts.number
+        """The number is the GPU's among those of this process."""
+        self.compiles_from_cache = build is build_plan
         self.clocks = clocks if clocks is not None else open_clocks(backend.facts.pci_bus_id)
         self._build = build
         self._libraries: dict[str, Any] = {}
@@ -172,35 +175,15 @@ class GpuDevice:
         """Whether there are such processes."""
 
     @property
-    def name(self) -> str:
-        """`cupy`, `pycuda` or `cuda-core`."""
-        return self.backend.name
-
-    @property
     def facts(self) -> GpuFacts:
-        """What the driver says of the GPU."""
+        """What CUDA says of the GPU."""
         return self.backend.facts
-
-    @property
-    def gpu(self) -> str:
-        """Slug of the GPU's name, such as `nvidia-h200`."""
-        return slug(self.facts.name)
-
-    @property
-    def number(self) -> int:
-        """Of the GPU among those of this host, as CUDA counts them."""
-        return self.facts.number
 
     @property
     def arch(self) -> str:
         """Such as `sm_90`."""
         major, minor = self.facts.compute_capability
         return f"sm_{major}{minor}"
-
-    @property
-    def compiles_from_cache(self) -> bool:
-        """Whether programs come from the shared compile cache, and not from a compiler of the GPU library's own."""
-        return self._build is build_plan
 
     @property
     def timer(self) -> GpuTimer:

@@ -63,8 +63,6 @@ class GpuTimer:
         """Beside what precedes an interval anyway: those that the last intervals needed."""
 
     def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
-        """A graph of `launches` runs back to back, uploaded; the result enqueues one replay."""
-
         def body() -> None:
             for _ in range(launches):
                 run()
@@ -73,7 +71,7 @@ class GpuTimer:
         return replay
 
     def elapsed_us(self, body: Callable[[], None]) -> float:
-        """Microseconds of what `body` enqueues; waits for it. Called again where the GPU had to wait for the host."""
+        """`body` is called again where the GPU had to wait for the host."""
 
         def timed() -> float:
             self._delays //= 2
@@ -83,10 +81,7 @@ class GpuTimer:
         return float(self._guarded(timed))
 
     def cold_us(self, run: Callable[[], None], samples: int) -> list[float]:
-        """Microseconds of `samples` runs, each after the L2 cache was overwritten outside the interval.
-
-        A run is called again where the GPU had to wait for the host.
-        """
+        """A run is called again where the GPU had to wait for the host."""
 
         def timed() -> list[float]:
             if self._flush is None:
@@ -102,7 +97,6 @@ class GpuTimer:
         return times
 
     def enqueue(self, body: Callable[[], None]) -> Callable[[], bool]:
-        """Enqueues what `body` does and does not wait; the result says whether the GPU is through with it."""
         event = self._guarded(self._events.event)
 
         def enqueued() -> None:
@@ -127,11 +121,9 @@ class GpuTimer:
             self._delays = min(max(1, 2 * self._delays), MOST_DELAYS)
 
     def sm_clock_mhz(self) -> float | None:
-        """Current SM clock, None where NVML can't read it."""
         return self._clocks.sm_mhz() if self._clocks else None
 
     def throttle_reasons(self) -> tuple[str, ...]:
-        """Active throttle reasons by name, idle excluded."""
         return self._clocks.throttle_reasons() if self._clocks else ()
 
     def close(self) -> None:

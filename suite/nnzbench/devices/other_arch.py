@@ -41,17 +41,9 @@ class OtherArch:
         """The GPU as it is."""
         self.arch = arch
         self.link = device.arch
+        self.name, self.gpu = device.name, device.gpu
+        """The GPU's own: what it stands in for is told by the folder and the environment."""
         self._runs = GpuDevice(device.backend, self._build, device.clocks)
-
-    @property
-    def name(self) -> str:
-        """The GPU library's."""
-        return self.device.name
-
-    @property
-    def gpu(self) -> str:
-        """The GPU's own slug: what it stands in for is told by the folder and the environment."""
-        return self.device.gpu
 
     def prepare(self, plan: Plan) -> Prepared:
         """Compiles and uploads. Raises `CompileError`; `Unsupported` also beyond the limits of `arch`."""

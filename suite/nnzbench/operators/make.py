@@ -6,7 +6,7 @@ A `Family` has one layer's operators for several numbers of tokens, and knows wh
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,58 +24,13 @@ from nnzbench.operators.arrays import OperatorError, require_inputs, weights_byt
 from nnzbench.operators.operator import Operator
 from nnzbench.operators.packed import Facts, Packed, Saved, Step, digest
 from nnzbench.operators.tokens import BIAS, Layout, kernels_for, rows_at
-from nnzbench.plans.plan import Array, Candidate, Plan, Resources, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
-from nnzbench.records.beside import Memory, Scope
-from nnzbench.records.folder import Results
-from nnzbench.records.record import Key, Record
-
-
-class Unrecorded(Results):
-    """Stands where a results folder is asked for, and keeps nothing."""
-
-    def __init__(self) -> None:
-        self.done: set[Key] = set()
-        self.tuned: dict[tuple[str, ...], Scope] = {}
-
-    @property
-    def environment(self) -> str:
-        return ""
-
-    def add(self, records: Iterable[Record]) -> None:
-        self.done.update(record.key for record in records)
-
-    def add_memory(self, row: Memory) -> None:
-        pass
-
-
-@dataclass
-class _Best:
-    """The fastest right candidate whose dense operand a caller can replace."""
-
-    operands: Operands
-    turned: bool
-    us: float = float("inf")
-    chosen: tuple[str, Plan, Outcome] | None = None
-    refused: list[str] = field(default_factory=list)
-
-    def __call__(self, kernel: str, candidate: Candidate, outcome: Outcome) -> None:
-        if candidate.plan is None:
-            return
-        hot = outcome.measurements.get("hot")
-        us = hot.median if hot else 0.0
-        if self.chosen is not None and us >= self.us:
-            return
-        try:
-            require_inputs(candidate.plan, self.operands, self.turned)
-        except Unsupported as error:
-            self.refused.append(str(error))
-            return
-        self.us, self.chosen = us, (kernel, candidate.plan, outcome)
+from nnzbench.records.folder import Kept
 
 
 def make(
@@ -90,27 +45,40 @@ def make(
     """The operator of the fastest kernel written here. Raises `OperatorError` where none runs or is right."""
     device, session = session.device, replace(session, kernels=kernels_for(layout, session.kernels))
     names = list(names) if names is not None else _candidates(problem, session.kernels, device)
-    best = _Best(operands, layout == "tokens")
-    attempts = Attempts("operator", session, Unrecorded(), ("hot",) if device.timer else (), StoppingRule(), kept=[])
+    best: list[tuple[float, str, Plan, Outcome]] = []  # one at most: the fastest whose operand a caller can replace
+    refused: list[str] = []
+    kept = Kept()
+
+    def told(kernel: str, candidate: Candidate, outcome: Outcome) -> None:
+        us = _hot_us(outcome) or 0.0
+        if candidate.plan is None or (best and us >= best[0][0]):
+            return
+        try:
+            require_inputs(candidate.plan, operands, layout == "tokens")
+        except Unsupported as error:
+            refused.append(str(error))
+        else:
+            best[:] = [(us, kernel, candidate.plan, outcome)]
+
+    attempts = Attempts("operator", session, kept, ("hot",) if device.timer else (), StoppingRule())
     tried = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
-        with Search(tried, operands, some, attempts, progress, best) as under_way:
+        with Search(tried, operands, some, attempts, progress, told) as under_way:
             under_way.go(seconds)
             under_way.record_unreached()
-        if best.chosen:
+        if best:
             break
-    if best.chosen is None:
-        reasons = dict.fromkeys(
-            [*(f"{row.kernel}: {row.reason}" for row in attempts.kept or () if row.reason), *best.refused]
-        )
+    if not best:
+        reasons = dict.fromkeys([*(f"{row.kernel}: {row.reason}" for row in kept.records if row.reason), *refused])
         raise OperatorError(f"no kernel runs this problem: {'; '.join(list(reasons)[:5]) or 'none was asked'}")
-    kernel, plan, outcome = best.chosen
-    measured = outcome.measurements.get("hot")
-    facts = _facts(
-        problem, operands, kernel, plan, device.arch, layout, error=outcome.error or 0.0, resources=outcome.resources,
-        hot_us=measured.median if measured else None,
-    )  # fmt: skip
+    _, kernel, plan, outcome = best[0]
+    facts = _facts(problem, operands, kernel, plan, device.arch, layout, outcome)
     return Operator(_packed(facts, operands, plan, device), device)
+
+
+def _hot_us(outcome: Outcome) -> float | None:
+    measured = outcome.measurements.get("hot")
+    return measured.median if measured else None
 
 
 def draft(
@@ -125,7 +93,6 @@ def draft(
         kernel = able.get(name)
         try:
             for plan in kernel.plans(problem, operands, arch) if isinstance(kernel, Kernel) else ():
-                require_inputs(plan, operands, True)
                 facts = _facts(problem, operands, name, plan, arch, "tokens")
                 return Saved(facts, operands.sparse, digest(plan, arch, _kept(plan, facts)))
         except Unsupported as error:
@@ -150,14 +117,14 @@ def _facts(
     plan: Plan,
     arch: str,
     layout: Layout,
-    error: float | None = None,
-    resources: Resources | None = None,
-    hot_us: float | None = None,
+    outcome: Outcome | None = None,
 ) -> Facts:
+    """Raises `Unsupported` as `require_inputs` does."""
     bound = require_inputs(plan, operands, layout == "tokens")
+    error, resources, us = (outcome.error or 0.0, outcome.resources, _hot_us(outcome)) if outcome else (None,) * 3
     return Facts(
         kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, arch, bound["b"],
-        plan.output, error, weights_bytes(plan, operands, resources, bound), hot_us, layout,
+        plan.output, error, weights_bytes(plan, operands, resources, bound), us, layout,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import scipy.sparse
 
 from nnzbench import paths
 from nnzbench.build.cache import Job
@@ -183,20 +184,11 @@ def facts_of(text: Mapping[str, Any]) -> Facts:
 
 def _matrix(path: Path, facts: Facts) -> CSR:
     offsets, indices, values = (load_array(path, name, kinds) for name, kinds in _MATRIX.items())
-    starts = np.zeros(indices.size + 1, bool)
-    if (
-        offsets.shape == (facts.m + 1,)
-        and offsets[0] == 0
-        and offsets[-1] == indices.size
-        and (np.diff(offsets) >= 0).all()
-    ):
-        starts[offsets] = True
-        ascending = (np.diff(indices.astype(np.int64)) > 0) | starts[1:-1]
-        inside = not indices.size or (indices.min() >= 0 and indices.max() < facts.k)
-        whole = indices.ndim == 1 and values.shape == indices.shape and np.isfinite(values).all()
-        if ascending.all() and inside and whole:
-            return CSR(facts.m, facts.k, offsets, indices, values)
-    raise ValueError(f"the arrays of {path.name} are no matrix of {facts.m} x {facts.k}")
+    found = scipy.sparse.csr_array((values.astype(np.float32), indices, offsets), shape=(facts.m, facts.k))
+    found.check_format()  # which allows more indices than the offsets count
+    if offsets[-1] != indices.size or not found.has_canonical_format or not np.isfinite(values).all():
+        raise ValueError(f"the arrays of {path.name} are no matrix of {facts.m} x {facts.k}")
+    return CSR(facts.m, facts.k, offsets, indices, values)
 
 
 def _with_programs(folder: Path, text: Mapping[str, Any]) -> Packed:

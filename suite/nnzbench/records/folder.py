@@ -237,6 +237,31 @@ class Results:
         ENERGY.add(self.folder, *rows)
 
 
+class Kept(Results):
+    """Stands where a results folder is asked for: what is added stays in memory."""
+
+    def __init__(self, done: Iterable[Key] = ()) -> None:
+        self.done, self.tuned = set(done), {}
+        self.records: list[Record] = []
+        self.tunings: list[Tuning] = []
+        self.memories: list[Memory] = []
+
+    @property
+    def environment(self) -> str:
+        return ""
+
+    def add(self, records: Iterable[Record]) -> None:
+        rows = list(records)
+        self.records += rows
+        self.done.update(record.key for record in rows)
+
+    def add_tuning(self, tuning: Tuning) -> None:
+        self.tunings.append(tuning)
+
+    def add_memory(self, row: Memory) -> None:
+        self.memories.append(row)
+
+
 def _undated(snapshot: str) -> dict[str, Any]:
     """What a snapshot says but for when it was taken. Raises `ValueError` for what is none."""
     found = json.loads(snapshot)

@@ -23,6 +23,7 @@ from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem, parse
 from nnzbench.records.beside import MEMORY, Memory, Tuning, Use
+from nnzbench.records.folder import Kept
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -323,9 +324,8 @@ def test_the_pace_is_that_of_the_steps_and_not_of_the_whole_run(tmp_path, monkey
 
 
 def test_what_a_job_has_brought_is_known_within_it():
-    part = worker.Part({})
-    collected = worker.Collected(part, [record(problem="p0").key])
-    collected.add([record(problem="p1")])
-    collected.add_memory(Memory("p1", "f32", "k", "v", "cupy", 1, 2, 1))
-    assert collected.done == {record(problem=name).key for name in ("p0", "p1")}
-    assert ([row.problem for row in part.records], len(part.memories)) == (["p1"], 1)
+    kept = Kept([record(problem="p0").key])
+    kept.add([record(problem="p1")])
+    kept.add_memory(Memory("p1", "f32", "k", "v", "cupy", 1, 2, 1))
+    assert kept.done == {record(problem=name).key for name in ("p0", "p1")}
+    assert ([row.problem for row in kept.records], len(kept.memories)) == (["p1"], 1)

@@ -11,10 +11,10 @@ from nnzbench.advise import api, layer
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import Search
 from nnzbench.measure.timing import StoppingRule
-from nnzbench.operators.make import Unrecorded
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
+from nnzbench.records.folder import Kept
 
 pytestmark = pytest.mark.gpu
 KERNELS = ("cublas", "sparsert", "row_stream", "sputnik", "ring")
@@ -27,7 +27,7 @@ def searched(seconds):
     problem = one.problem("spmm", 64, "f32")
     operands = one.operands(problem)
     rows = []
-    attempts = Attempts("mine", session, Unrecorded(), POLICIES, StoppingRule(), kept=rows)
+    attempts = Attempts("mine", session, Kept(), POLICIES, StoppingRule(), kept=rows)
     subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     started = time.monotonic()
     with Search(subject, operands, KERNELS, attempts, RunProgress()) as under_way:
