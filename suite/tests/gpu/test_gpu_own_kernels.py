@@ -1,7 +1,12 @@
 """Own kernels and small networks on a real GPU over awkward sizes: every plan is right as often as it runs, in a graph
-too, and exact where whole numbers are summed. For sanitizers, too.
+too, and exact where whole numbers are summed. For sanitizers, too:
+
+    compute-sanitizer --tool memcheck python -m pytest -q -k "33, 520, 7" suite/tests/gpu/test_gpu_own_kernels.py
+
+With NNZBENCH_TEST_UNPOOLED=1 every buffer is an allocation of its own, so that an access past its end is seen.
 """
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -10,52 +15,58 @@ from kernel_problems import AWKWARD, TRANSFORMER, coded_operands, mobilenet, sam
 from on_cpu import matrix, spmm_operands, spmm_problem
 from test_tensor_papers import NAMES
 from test_tensor_spmm import problem, whole
+from vendor_candidates import check_on_gpu
 
-from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.tensor import spmm
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, round_to
+from nnzbench.problems import tables
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.reference import reference
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir", "unpooled")]
+
+
+@pytest.fixture(scope="module")
+def unpooled():
+    """Without CuPy's pool, where asked for."""
+    if not os.environ.get("NNZBENCH_TEST_UNPOOLED"):
+        yield
+        return
+    cuda = pytest.importorskip("cupy").cuda
+    before = cuda.get_allocator()
+    cuda.set_allocator(None)
+    yield
+    cuda.set_allocator(before)
 
 
 def check_all(gpu, name, problem, data, exact=False):
-    """Every candidate three times in a row: what adds to its output must not see an earlier run's."""
-    truth = reference(problem, data)
-    try:
-        found = list(candidates(kernels()[name], problem, data, gpu))
-    except Unsupported as reason:
-        pytest.skip(str(reason))
-    assert found
-    for candidate in found:
-        try:
-            prepared = candidate.prepare()
-        except Unsupported:  # TF32 on a GPU that has none
-            continue
-        for _ in range(3):
-            prepared.poison()
-            prepared.run()
-            if exact:
-                rounded = round_to(truth.value.astype(np.float32), problem.dtype)
-                assert np.array_equal(prepared.read(), rounded), candidate.variant
-            else:
-                assert passes(relative_error(prepared.read(), truth), candidate.math), candidate.variant
-        assert prepared.capturable, candidate.variant
+    outcomes = check_on_gpu(gpu, name, problem, data, exact)
+    assert not outcomes["no graph"]
+    if not outcomes["ok"]:
+        pytest.skip(f"{name} has no plan for {gpu.arch}")
+
+
+def results(gpu, plans):
+    """Variant and result of each plan."""
+    for plan in plans:
+        prepared = gpu.prepare(plan)
+        prepared.poison()
+        prepared.run()
+        yield plan.variant, prepared.read()
         prepared.close()
 
 
 # m, k, n, density: edges of strips, steps and panels, one column and row, several blocks along every axis, parts of k
 # of which the last is short, matrices without nonzeros
 TENSOR = ((1, 300, 1, 0.5), (33, 520, 7, 0.2), (70, 1300, 16, 0.1), (300, 2000, 30, 0.3), (257, 1030, 49, 0.6))
-TENSOR += ((520, 4100, 104, 0.05), (41, 190, 20, 0.0))
+TENSOR += ((64, 700, 64, 1.0), (520, 4100, 104, 0.05), (96, 256, 264, 0.25), (41, 190, 20, 0.0))
 VECTOR = ((1, 300, 1, 0.5), (70, 1001, 1, 0.02), (33, 700, 1, 0.3), (5000, 49, 1, 0.9), (513, 6000, 1, 0.1))
 VECTOR += ((40, 90, 1, 0.0),)
 PAPERS = ((256, 64, 8, 0.4), (1024, 1984, 8, 0.1), (512, 640, 16, 0.3), (768, 1088, 32, 0.2), (640, 704, 64, 0.25))
 PAPERS += ((384, 576, 128, 0.4), (256, 320, 384, 0.05), (256, 448, 16, 0.0))
 EXACT = [
     *(("tensor_spmm_tf32", "f32", shape) for shape in TENSOR),
+    *(("tensor_spmm", dtype, shape) for shape in TENSOR for dtype in ("f16", "bf16", "f8")),
     *(("delta_spmv", dtype, shape) for shape in VECTOR for dtype in ("f16", "bf16")),
     *((name, "f16", shape) for name in NAMES for shape in PAPERS),
 ]
@@ -76,14 +87,9 @@ def test_panels_go_round_their_ring(gpu, dtype):
     some = problem(data, dtype)
     expected = reference(some, data).value
     found = spmm.tilings(some, data.sparse, gpu.arch, "tf32" if dtype == "f32" else "")
-    for plan in spmm.plans(
-        some, data, gpu.arch, dict.fromkeys(replace(one, slices=1, separate=False) for one in found)
-    ):
-        prepared = gpu.prepare(plan)
-        prepared.poison()
-        prepared.run()
-        assert np.array_equal(prepared.read(), expected), plan.variant
-        prepared.close()
+    whole_k = dict.fromkeys(replace(one, slices=1, separate=False) for one in found)
+    for variant, result in results(gpu, spmm.plans(some, data, gpu.arch, whole_k)):
+        assert np.array_equal(result, expected), variant
 
 
 def test_nan_touches_only_the_rows_of_a_vector_that_use_it(gpu):
@@ -91,11 +97,26 @@ def test_nan_touches_only_the_rows_of_a_vector_that_use_it(gpu):
     b = np.zeros((700, 1), dtype=np.float16)
     b[::7] = np.nan
     expected = data.sparse.to_scipy() @ b.astype(np.float64)
-    for plan in kernels()["delta_spmv"].plans(problem(data, "f16"), Operands(data.sparse, {"b": b}, ""), gpu.arch):
-        prepared = gpu.prepare(plan)
-        prepared.run()
-        assert np.array_equal(np.isnan(prepared.read()), np.isnan(expected)), plan.variant
-        prepared.close()
+    plans = kernels()["delta_spmv"].plans(problem(data, "f16"), Operands(data.sparse, {"b": b}, ""), gpu.arch)
+    for variant, result in results(gpu, plans):
+        assert np.array_equal(np.isnan(result), np.isnan(expected)), variant
+
+
+def test_inf_and_nan_touch_only_the_rows_that_use_them(gpu):
+    data = whole(matrix(100, 700, 0.3, empty=(4,), full=9), 40)
+    b = data.dense["b"].copy()
+    b[7, 3], b[130, 3], b[131, 35], b[699, 10] = np.inf, -np.inf, np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        expected = data.sparse.to_scipy() @ b.astype(np.float64)
+    plans = kernels()["tensor_spmm"].plans(problem(data, "f16"), Operands(data.sparse, {"b": b}, ""), gpu.arch)
+    for variant, result in results(gpu, plans):
+        assert np.array_equal(result.astype(np.float64), expected, equal_nan=True), variant
+
+
+def test_uneven_rows(gpu):
+    """The matrices of Sputnik's figure 7, where single rows are up to full."""
+    for one in tables.load("sputnik_figure7"):
+        check_all(gpu, "tensor_spmm", replace(one, dtype="f16"), make_operands(one).cast("f16"))
 
 
 EIE = ((1, 1, 1, 1.0), (37, 203, 7, 0.1), (65, 4096, 8, 0.04), (600, 1201, 1, 0.1), (9, 30000, 16, 0.02))

@@ -1,10 +1,12 @@
 """Every vendor candidate against float64 on a real GPU, on awkward shapes."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernel_problems import sampled
+from on_cpu import conv_layer, matrix
+from vendor_candidates import check_on_gpu, product
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, candidates, kernels
@@ -16,10 +18,8 @@ from nnzbench.matrices.prune import n_of_m
 from nnzbench.measure import memory
 from nnzbench.measure.session import open_libraries
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import ConvShape, Op, Problem
-from nnzbench.problems.reference import reference
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.records.beside import STEP
 from nnzbench.report.data.networks import attention_bytes
 
@@ -28,45 +28,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 SHAPES = [(64, 96, 1), (40, 56, 7), (7, 96, 40), (256, 128, 49), (11, 55, 8), (1, 1, 1)]
 
 
-def make(m, k, n, dtype):
+def pruned(m, k):
     """90 % sparse, with empty rows where there are several."""
-    rng = np.random.default_rng(m + k + n)
-    dense = rng.standard_normal((m, k), dtype=np.float32) * (rng.random((m, k)) < max(0.1, 1 / (m * k)))
-    dense[1 : m : max(2, m // 3)] = 0.0
-    matrix = CSR.from_dense(dense)
-    operands = Operands(matrix, {"b": rng.standard_normal((k, n), dtype=np.float32)}, matrix.pattern_hash())
-    return Problem("test", f"{m}x{k}x{n}", "spmm", m, k, n, 0.9, "uniform:0", dtype), operands.cast(dtype)
-
-
-def check_every_candidate(gpu, name, problem, operands):
-    """Variants by outcome, `ok` or `unsupported`; a wrong result fails the test."""
-    expected = reference(problem, operands)
-    outcomes: Counter[str] = Counter()
-    for candidate in candidates(kernels()[name], problem, operands, gpu):
-        try:
-            prepared = candidate.prepare()
-        except Unsupported as reason:
-            outcomes["unsupported"] += 1
-            print(f"{name} {candidate.variant}: {reason}")
-            continue
-        try:
-            for _ in range(2):  # the second run would reveal a result that depends on what the first left behind
-                prepared.poison()
-                prepared.run()
-                error = relative_error(prepared.read(), expected)
-                assert passes(error, candidate.math), f"{candidate.variant}: relative error {error:.3g}"
-            assert gpu.timer is not None
-            prepared.poison()
-            if prepared.capturable:
-                gpu.timer.elapsed_us(gpu.timer.capture(prepared.run, 3))
-                assert passes(relative_error(prepared.read(), expected), candidate.math), (
-                    f"{candidate.variant} in a graph"
-                )
-            print(f"{name} {candidate.variant}: {error:.2g}{'' if prepared.capturable else ', no graph'}")
-        finally:
-            prepared.close()
-        outcomes["ok"] += 1
-    return outcomes
+    return matrix(m, k, max(0.1, 1 / (m * k)), empty=tuple(range(1, m, max(2, m // 3))))
 
 
 def needs(library, load):
@@ -80,33 +44,26 @@ def needs(library, load):
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["cublas", "cublaslt", "cusparse"])
 def test_every_product_is_right_or_unsupported(gpu, name, dtype, shape):
-    outcomes = check_every_candidate(gpu, name, *make(*shape, dtype))
-    assert outcomes["ok"] > 0, outcomes
+    m, k, n = shape
+    assert check_on_gpu(gpu, name, *product(pruned(m, k), n, dtype))["ok"]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("op", ["spmv", "sddmm"])
 @pytest.mark.parametrize("shape", [(64, 96), (70, 33), (256, 128)], ids=lambda shape: "x".join(map(str, shape)))
 def test_vectors_and_sampled_products(gpu, op, shape, dtype):
-    m, k = shape
-    problem, operands = make(m, k, 1, dtype)
-    if op == "sddmm":  # the matrix is the pattern of the m x k result
-        rng = np.random.default_rng(5)
-        dense = {"a": rng.standard_normal((m, 40), np.float32), "b": rng.standard_normal((k, 40), np.float32)}
-        problem, operands = replace(problem, k=40, n=k), replace(operands, dense=dense).cast(dtype)
-    outcomes = check_every_candidate(gpu, "cusparse", replace(problem, op=op), operands)
-    assert outcomes["ok"] > 0 or dtype == "f16", outcomes
+    # the matrix is the pattern of SDDMM's result
+    problem, operands = sampled(pruned(*shape), 40) if op == "sddmm" else product(pruned(*shape), 1)
+    outcomes = check_on_gpu(gpu, "cusparse", replace(problem, op=op, dtype=dtype), operands.cast(dtype))
+    assert outcomes["ok"] or dtype == "f16", outcomes
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_block_patterns(gpu, dtype):
     rng = np.random.default_rng(1)
     blocks = np.kron(rng.random((8, 12)) < 0.4, np.ones((16, 16), bool))
-    matrix = CSR.from_dense(rng.standard_normal((128, 192), np.float32) * blocks)
-    b = rng.standard_normal((192, 64), np.float32)
-    operands = Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
-    problem = Problem("test", "blocks", "spmm", 128, 192, 64, 0.6, "block:16x16:0", dtype)
-    assert check_every_candidate(gpu, "cusparse", problem, operands)["ok"] > 0
+    dense = rng.standard_normal((128, 192), np.float32) * blocks
+    assert check_on_gpu(gpu, "cusparse", *product(CSR.from_dense(dense), 64, dtype))["ok"]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -117,16 +74,8 @@ def test_convolutions(gpu, dtype):
         ConvShape(3, 8, 9, 11, 16, 1, 1, stride=2),
         ConvShape(4, 20, 1, 30, 12, 1, 3),
     ):
-        rng = np.random.default_rng(2)
-        k = shape.channels * shape.r * shape.s
-        weights = rng.standard_normal((shape.filters, k), np.float32) * (rng.random((shape.filters, k)) < 0.2)
-        matrix = CSR.from_dense(weights)
-        x = rng.standard_normal((shape.batch, shape.channels, shape.height, shape.width), np.float32)
-        operands = Operands(matrix, {"x": x}, matrix.pattern_hash()).cast(dtype)
-        n = shape.batch * shape.out_height * shape.out_width
-        op: Op = "conv1d" if shape.height == 1 else "conv2d"
-        problem = Problem("test", str(shape), op, shape.filters, k, n, 0.8, "uniform:0", dtype, conv=shape)
-        assert check_every_candidate(gpu, "cudnn", problem, operands)["ok"] > 0, shape
+        problem, operands = conv_layer(shape, dtype)
+        assert check_on_gpu(gpu, "cudnn", problem, operands)["ok"], shape
         every, untuned = (
             [one.variant for one in candidates(kernels()["cudnn"], problem, operands, gpu, some)]
             for some in (False, True)
@@ -141,7 +90,7 @@ def test_libraries_that_are_opened_beforehand_work_afterwards(gpu):
     open_libraries(gpu, names)
     assert gpu.used_bytes() - used < 4 << 30
     for name in ("cublas", "cublaslt", "cusparse"):
-        assert check_every_candidate(gpu, name, *make(256, 128, 49, "f16"))["ok"] > 0
+        assert check_on_gpu(gpu, name, *product(pruned(256, 128), 49, "f16"))["ok"]
 
 
 @pytest.mark.parametrize(("dtype", "keep"), [("f16", (2, 4)), ("bf16", (2, 4)), ("f32", (1, 2))])
@@ -150,12 +99,8 @@ def test_two_of_four(gpu, dtype, keep):
     assert isinstance(gpu, GpuDevice)
     if gpu.facts.compute_capability < (8, 0):
         pytest.skip("no sparse tensor cores")
-    rng = np.random.default_rng(3)
-    matrix = n_of_m(rng.standard_normal((128, 256), np.float32), *keep)
-    b = rng.standard_normal((256, 64), np.float32)
-    operands = Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
-    problem = Problem("test", "nm", "spmm", 128, 256, 64, 0.5, "nm:2:4:0", dtype)
-    assert check_every_candidate(gpu, "cusparselt", problem, operands)["ok"] > 0
+    weights = np.random.default_rng(3).standard_normal((128, 256), np.float32)
+    assert check_on_gpu(gpu, "cusparselt", *product(n_of_m(weights, *keep), 64, dtype))["ok"]
 
 
 def attention(mask, features, dtype):
@@ -170,8 +115,8 @@ def attention(mask, features, dtype):
 def test_fused_attention_over_a_triangle_and_over_an_added_mask(gpu, band, tokens, dtype):
     needs("cuDNN", load_frontend)
     mask = banded(tokens, tokens, 0.9, tokens if band == "all" else max(1, tokens // 4), 0)
-    outcomes = check_every_candidate(gpu, "cudnn_attention", *attention(mask, 64, dtype))
-    assert outcomes["ok"] > 0 or tokens % 8, outcomes
+    outcomes = check_on_gpu(gpu, "cudnn_attention", *attention(mask, 64, dtype))
+    assert outcomes["ok"] or tokens % 8, outcomes
 
 
 @pytest.mark.parametrize(

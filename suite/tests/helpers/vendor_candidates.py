@@ -1,5 +1,6 @@
-"""A library's candidates on a pretended GPU, and what each of them must do."""
+"""Candidates on a pretended GPU and on a real one, and what each of them must do."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,10 @@ from on_cpu import spmm_operands, spmm_problem
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Candidate, Prepared
+from nnzbench.measure.trial import enumerate_candidates
+from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
+from nnzbench.problems.operands import Operands, round_to
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference
 
@@ -62,3 +64,40 @@ def check_a_copy(prepared: Prepared) -> None:
     again()
     assert np.array_equal(prepared.read(), first)
     prepared.arrays[values].write(kept[values])
+
+
+def check_on_gpu(
+    device: GpuDevice, kernel: str, problem: Problem, operands: Operands, exact: bool = False
+) -> Counter[str]:
+    """Candidates by outcome: `ok`, `unsupported`, or `no graph` of those that run in none; a wrong result fails.
+
+    Each runs twice and then in a graph: what adds to its output must not see an earlier run's. `exact`: to the bit.
+    """
+    own, outcomes = reference(problem, operands), Counter[str]()
+    for candidate in enumerate_candidates(kernels()[kernel], problem, operands, device):
+        try:
+            if not isinstance(candidate, Candidate):
+                assert candidate.status == "unsupported", candidate.reason
+                raise Unsupported(candidate.reason)
+            prepared = candidate.prepare()
+        except Unsupported as reason:
+            outcomes["unsupported"] += 1
+            print(f"{kernel}: {reason}")
+            continue
+        expected = candidate.truth() if candidate.truth else own
+        for at in range(3 if prepared.capturable else 2):
+            prepared.poison()
+            if at < 2:
+                prepared.run()
+            else:
+                device.timer.elapsed_us(device.timer.capture(prepared.run, 3))
+            result = prepared.read()
+            if exact:
+                rounded = round_to(expected.value.astype(np.float32), "f16" if problem.dtype == "f8" else problem.dtype)
+                assert np.array_equal(result, rounded), f"{candidate.variant}, run {at}"
+            else:
+                error = relative_error(result, expected)
+                assert passes(error, candidate.tolerance or candidate.math), f"{candidate.variant}, run {at}: {error}"
+        prepared.close()
+        outcomes["ok" if prepared.capturable else "no graph"] += 1
+    return outcomes
