@@ -11,6 +11,9 @@
 // Heads have 128 features. Products' operands and results are 16-bit floats, element (i, n) at i * row + n * column, so that
 // a product may have them in either order; with `bytes` an operand is e4m3 of 64 times the value instead. Sums are fp32.
 //
+// Each may begin before the launch that precedes it has ended, and lets the next one begin. What that one writes is read by
+// `__ldcg`: loads of what is said to be constant could be made earlier than the wait.
+//
 // Buffers
 //   input, x  N x hidden floats          gain      hidden floats            cosines, sines  64 floats of the position
 //   cache     N x (keys, values) x key heads x tokens x 128 halves          arrived         N x key heads zeros
@@ -76,12 +79,18 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
     float* const row = x + static_cast<long long>(token) * hidden;
     const float* const base = first != 0 ? input + static_cast<long long>(token) * hidden : row;
     float value[kNormed], by[kNormed], added[kNormed], squares = 0.0f;
+    nnz::let_next_begin();
+#pragma unroll
+    for (int j = 0; j < kNormed; ++j) {
+        const int i = thread + j * kNormThreads;
+        by[j] = i < hidden ? gain[i] : 0.0f;
+    }
+    nnz::wait_for_previous();
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {  // all loads are on their way before one is waited for
         const int i = thread + j * kNormThreads;
         value[j] = i < hidden ? base[i] : 0.0f;
-        by[j] = i < hidden ? gain[i] : 0.0f;
-        added[j] = first == 0 && i < hidden ? nnz::widen_half(y[i * y_row + token * y_column]) : 0.0f;
+        added[j] = first == 0 && i < hidden ? nnz::widen_half(__ldcg(y + i * y_row + token * y_column)) : 0.0f;
     }
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {
@@ -162,10 +171,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         load_keys(key, keys, first, end, g, t);
         load_values(value, values, first, end, g, t);
     }
+    nnz::let_next_begin();
+    nnz::wait_for_previous();
 
     const auto given = [&](int of, int feature) {
         const long long at = static_cast<long long>(of * kFeatures + feature) * row;
-        return scale * nnz::widen_half(qkv[at + static_cast<long long>(token) * column]);
+        return scale * nnz::widen_half(__ldcg(qkv + at + static_cast<long long>(token) * column));
     };
     for (int i = thread; i < (newest ? kGroup + 1 : kGroup) * 64; i += kThreads) {
         const int of = i / 64, f = i % 64;
@@ -387,10 +398,12 @@ extern "C" __global__ void __launch_bounds__(128)
     swiglu(int inside, int n, int bytes, float scale, int row, int column, int out_row, int out_column,
            const Half* __restrict__ two, void* out) {
     const int at = static_cast<int>(blockIdx.x) * 128 + static_cast<int>(threadIdx.x);
+    nnz::let_next_begin();
+    nnz::wait_for_previous();
     if (at >= inside * n) return;
     const int i = column == 1 ? at / n : at % inside, token = column == 1 ? at % n : at / inside;
     const int from = i * row + token * column;
-    const float gate = scale * nnz::widen_half(two[from]);
-    const float up = scale * nnz::widen_half(two[from + inside * row]);
+    const float gate = scale * nnz::widen_half(__ldcg(two + from));
+    const float up = scale * nnz::widen_half(__ldcg(two + from + inside * row));
     store(out, i * out_row + token * out_column, gate / (1.0f + expf(-gate)) * up, bytes);
 }

@@ -27,8 +27,13 @@
 //   BF16     1: values, x and y are bf16
 //   BIAS     1: one more argument, m numbers that are added to y; null: none
 //   FP8      1: values are e4m3 in 16 bytes a chunk, `low` alone; x and y are fp16, and sums are multiplied by `scale`
+//   OVERLAPS 1: begins before the launch that writes x has ended, and asks for A's first chunks meanwhile
 #include "nnz.cuh"
 #include "tensor_core.cuh"
+
+#ifndef OVERLAPS
+#define OVERLAPS 0
+#endif
 
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
@@ -144,12 +149,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     constexpr float scale = 1.0f;
 #endif
     DYN_SHARED(char, shared);
-    for (int i = threadIdx.x * 8; i + 8 <= k; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
-    nnz::cp_async_commit();
-    for (int i = k / 8 * 8 + static_cast<int>(threadIdx.x); i < k + kChunk; i += kThreads) {
-        reinterpret_cast<nnz::Half*>(shared)[i] = i < k ? nnz::ldg(x + i) : nnz::Half{0};
-    }
-
+    nnz::let_next_begin();
+    const auto bring_x = [&] {
+        nnz::wait_for_previous();
+        for (int i = threadIdx.x * 8; i + 8 <= k; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
+        nnz::cp_async_commit();
+        for (int i = k / 8 * 8 + static_cast<int>(threadIdx.x); i < k + kChunk; i += kThreads) {
+            reinterpret_cast<nnz::Half*>(shared)[i] = i < k ? nnz::ldg(x + i) : nnz::Half{0};
+        }
+    };
+#if !OVERLAPS
+    bring_x();
+#endif
     const int rows = 32 / lanes, lane = threadIdx.x % lanes;
     const int step = static_cast<int>(gridDim.x) * kWarps * rows;
     int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * rows;
@@ -161,6 +172,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     Chunk chunk;
     chunk.load(chunks, now.begin + lane, now.begin + lane < now.end);
     Row next = look_up(first + step + in_warp);
+#if OVERLAPS
+    bring_x();
+#endif
     nnz::cp_async_wait<0>();
     __syncthreads();
 

@@ -50,7 +50,14 @@
 //   TOKENS     1: B is n x k and C n x m, row-major: a warp's loads are turned on their way to a panel. k is a multiple of 8
 //              and m of 2; not under TF32
 //   BIAS       1: one more argument, m numbers of C's type that are added to its rows; null: none
+//   OVERLAPS   1: begins before the launch that writes B has ended, and asks for A's first chunks meanwhile; not under TOKENS
 //   SPREAD     1: warps of a strip share the adding of slices; `separate` is 0, all blocks run at once (or time is lost)
+#ifndef OVERLAPS
+#define OVERLAPS 0
+#endif
+#ifndef PREFETCH
+#define PREFETCH 0
+#endif
 #include "async_barrier.cuh"
 #include "nnz.cuh"
 #include "tensor_core.cuh"
@@ -101,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const SliceStart begin(starts + (static_cast<long long>(held_strip) * slices + blockIdx.y) * SliceStart::kLoads);
     const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
     PanelSource source(b_halves, first_panel * kPanelK, kHalves * first_column, k, kHalves * n);
+    nnz::let_next_begin();
 #if TOKENS
     source.begin(end_panel - first_panel);
 #endif
@@ -150,12 +158,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         source.request(free_panel(), b_halves, kHalves * n);
         panel_requested();
     };
+    const int first_chunk = begin.chunk;
+#if OVERLAPS
+    packed.start(begin, active);
+    nnz::wait_for_previous();
+#endif
 #if !TOKENS
 #pragma unroll 1
     for (int i = 0; i < PanelSource::kFirst; ++i) request_panel();
 #endif
-    const int first_chunk = begin.chunk;
+#if !OVERLAPS
     packed.start(begin, active);
+#endif
 #if TOKENS  // waits for what was asked for
 #pragma unroll
     for (int i = 0; i < PanelSource::kFirst && requested < end_panel; ++i) {
@@ -346,6 +360,8 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
     ) {
     const int tile_of_all = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    nnz::let_next_begin();
+    nnz::wait_for_previous();
     if (tile_of_all >= tiles) return;
     const int tile = tile_of_all % kSums, place = tile_of_all / kSums;
     const float4* const sums = partial + (static_cast<long long>(place) * slices * kSums + tile) * 32 + lane;

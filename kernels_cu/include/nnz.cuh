@@ -11,6 +11,9 @@
 //   nnz::cp_async_commit()          closes the calling thread's group of copies
 //   nnz::cp_async_wait<N>()         waits until at most N of the thread's newest groups are in flight; a barrier must follow
 //                                   before other threads read what was copied
+//   nnz::wait_for_previous()        where the launch may begin before the one that precedes it has ended (`Launch.overlaps`):
+//                                   waits until it has. Before, only what no launch of the graph writes may be read
+//   nnz::let_next_begin()           lets the next launch begin, where it may, once all blocks have called it or ended
 //
 // Copies are cp.async from sm_80 on, and plain loads and stores before it. The CPU build (NNZ_CPU is defined there) lands a
 // copy only at its wait, the latest moment hardware may take, so that a forgotten wait gives a wrong result.
@@ -46,6 +49,18 @@ __device__ __forceinline__ void st_stream(T* p, T v) {
 }
 
 __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 #ifdef NNZ_CPU
 

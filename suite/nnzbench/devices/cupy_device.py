@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.devices.gpu_backend import Backend, BoundLaunch, GpuFacts
+from nnzbench.devices.gpu_backend import Backend, BoundLaunch, DriverError, GpuFacts
 from nnzbench.plans.plan import Array, Unsupported
 
 
@@ -31,6 +31,7 @@ class CupyBackend(Backend):
     """The driver calls with the `cupy` module that it is given."""
 
     name = "cupy"
+    attributes = True
 
     def __init__(self, cupy: Any) -> None:
         self._cuda = cupy.cuda
@@ -38,6 +39,7 @@ class CupyBackend(Backend):
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         stream = cupy.cuda.Stream(non_blocking=True)
         errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError)
+        errors = (*errors, DriverError)
         super().__init__(stream, stream.ptr, errors)
         self.facts = self._facts(cupy.__version__)
 
@@ -111,6 +113,8 @@ class CupyBackend(Backend):
         # packed once, so that the host is not in the way of launches of a few microseconds
         held = [np.array(arg) for arg in launch.args]
         pointers = (ctypes.c_void_p * max(1, len(held)))(*[value.ctypes.data for value in held])
+        if launch.overlaps or launch.cluster != (1, 1, 1):
+            return _with_attributes(function.ptr, launch, self.stream, pointers, (function, held))
         enqueue_kernel = self._driver.launchKernel
         where = (*launch.grid, *launch.block, launch.shared_bytes, self.stream, ctypes.addressof(pointers), 0)
 
@@ -128,3 +132,45 @@ class CupyBackend(Backend):
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         stop.synchronize()
         return float(self._cuda.get_elapsed_time(start, stop))
+
+
+class _Attribute(ctypes.Structure):
+    """`CUlaunchAttribute`: what it is, and a union of 64 bytes."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class _Config(ctypes.Structure):
+    """`CUlaunchConfig`."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+_CLUSTER_DIMENSION, _PROGRAMMATIC_SERIALIZATION = 4, 6
+"""Of `CUlaunchAttributeID`."""
+
+
+def _with_attributes(function: int, launch: BoundLaunch, stream: int, pointers: Any, held: Any) -> Callable[[], None]:
+    """What enqueues a launch with attributes, by the driver's own call: CuPy has none that takes them."""
+    wanted = []
+    if launch.cluster != (1, 1, 1):
+        wanted.append(_Attribute(_CLUSTER_DIMENSION, 0, launch.cluster))
+    if launch.overlaps:
+        wanted.append(_Attribute(_PROGRAMMATIC_SERIALIZATION, 0, (1,)))
+    attributes = (_Attribute * len(wanted))(*wanted)
+    config = _Config(launch.grid, launch.block, launch.shared_bytes, stream, attributes, len(wanted))
+    call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    where = (ctypes.byref(config), ctypes.c_void_p(function), pointers, None)
+
+    def enqueue(keep: Any = (held, config, attributes)) -> None:
+        if status := call(*where):
+            raise DriverError(f"cuLaunchKernelEx of {launch.entry} returns CUDA error {status}")
+
+    return enqueue

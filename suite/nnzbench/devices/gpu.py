@@ -357,7 +357,7 @@ class GpuDevice:
         if (launch.cluster != (1, 1, 1) or launch.overlaps) and not self.backend.attributes:
             raise Unsupported(
                 f"{launch.entry} asks for a cluster of blocks or a programmatic launch, which {self.name} does not "
-                "pass on: --device cuda-core"
+                "pass on: --device cupy"
             )
         where = (launch.entry, launch.grid, launch.block, args, size, opt_in, launch.cluster, launch.overlaps)
         return self.guarded(lambda: self.backend.launcher(module, BoundLaunch(*where)))

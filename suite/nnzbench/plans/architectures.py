@@ -47,6 +47,7 @@ CAPABILITIES = {
     "bulk_copy": "cp.async.bulk: one thread copies kilobytes, counted by an mbarrier",
     "tensor_map": "cp.async.bulk.tensor: a box of a tensor, by its descriptor",
     "clusters": "barrier.cluster: blocks that reach each other's shared memory",
+    "dependent_launch": "griddepcontrol: a launch that begins before the one that precedes it has ended",
     "vector_atomics": "atom .v2 and .v4 of f32 in global memory",
     "gather4": "cp.async.bulk.tensor .tile::gather4 into the block's own shared memory: four rows by index",
     "fma_f32x2": "fma .f32x2: two products of fp32 by one instruction",
@@ -61,7 +62,7 @@ _SM_70 = frozenset({"mma_f16_k4"})
 _SM_75 = _SM_70 | {"mma_f16_k8", "ldmatrix"}
 _SM_80 = _SM_75 | {"mma_f16_k16", "mma_bf16", "mma_tf32", "mma_sparse", "cp_async", "mbarrier"}
 _SM_89 = _SM_80 | {"mma_fp8"}
-_SM_90 = _SM_89 | {"try_wait", "bulk_copy", "tensor_map", "clusters", "vector_atomics"}
+_SM_90 = _SM_89 | {"try_wait", "bulk_copy", "tensor_map", "clusters", "dependent_launch", "vector_atomics"}
 _SM_100 = _SM_90 | {"gather4", "fma_f32x2"}
 
 

@@ -40,7 +40,7 @@ class Launch:
     cluster: Dim3 = (1, 1, 1)
     """Blocks of a cluster (sm_90 and later); the grid counts blocks all the same, and is a multiple of it.
 
-    Only the device `cuda-core` passes this and `overlaps` on; the others refuse the plan."""
+    The device `pycuda` passes neither this nor `overlaps` on, and refuses the plan."""
     overlaps: bool = False
     """Whether it may start before the launch before it has ended (programmatic dependent launch): the kernel waits
     for that one's results by itself (`griddepcontrol.wait`)."""
@@ -76,6 +76,11 @@ class Plan:
     def result(self, raw: Array) -> Array:
         """The output buffer's contents in the problem's layout and type: what `Prepared.read` gives on every device."""
         return raw if self.unpermute is None else self.unpermute(raw)
+
+    def overlapping(self) -> Plan:
+        """The plan for a graph of launches that overlap: programs are told by `OVERLAPS`, and wait by themselves."""
+        launches = tuple(replace(one, overlaps=True) for one in self.launches)
+        return replace(self, defines={**self.defines, "OVERLAPS": 1}, launches=launches)
 
     def stages(self) -> tuple[Plan, ...]:
         """The plan as plans of one program each, to be run one after another over the same buffers.

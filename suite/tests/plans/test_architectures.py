@@ -38,6 +38,7 @@ INSTRUCTIONS = {
     "bulk_copy": "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [at], 16, [tile];",
     "tensor_map": "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[tile], [at, {r0, r1}], [tile];",
+    "dependent_launch": "griddepcontrol.launch_dependents; griddepcontrol.wait;",
     "clusters": "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
     "vector_atomics": f"atom.global.add.v4.f32 {SUMS}, [at], {SUMS};",
     "gather4": "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes "

@@ -18,7 +18,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.contract import each
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, Product
+from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, Product, overlaps
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
 from nnzbench.plans.architectures import architecture, sm_count
@@ -165,7 +165,8 @@ def _bound(
     named = {arg for one in launches for arg in one.args if isinstance(arg, str)}
     held |= {name: device.upload(array) for name, array in state(network).items() if name in named}
     held |= {name: held["cache0"].copy() for name in sorted(named) if name.startswith("cache") and name not in held}
-    for one in device.bind_each(_plan(network, {}, tuple(launches), "x"), held):
+    plan = _plan(network, {}, tuple(launches), "x")
+    for one in device.bind_each(plan.overlapping() if overlaps(device) else plan, held):
         yield functools.partial(device.guarded, one)
 
 

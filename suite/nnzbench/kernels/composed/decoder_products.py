@@ -22,6 +22,7 @@ from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs
@@ -166,7 +167,8 @@ class Network:
             return Choice(0.0, found[0][0], found[0][1].variant)
         timed: list[Choice] = []
         refusal = f"no candidate of {', '.join(family.kernels)} runs {name}"
-        for candidate in compiled_ahead(iter([one for _, one in found]), device.arch, device.link):
+        each_one = (overlapping(one, device) for _, one in found)
+        for candidate in compiled_ahead(each_one, device.arch, device.link):
             kernel = next(kernel for kernel, one in found if one.variant == candidate.variant)
             try:
                 timed.append(Choice(_quickly(device, candidate), kernel, candidate.variant))
@@ -180,7 +182,7 @@ class Network:
         """The product in device memory, over as many copies of its weights as there are blocks."""
         _, _, candidate = self.chosen(name, family)
         made: Operands = candidate.operands
-        prepared = candidate.prepare()
+        prepared = overlapping(candidate, self.device).prepare()
         (m, k), n = (made.sparse.m, made.sparse.k), made.dense["b"].shape[1]
         blocks = 1 if name == HEAD else self.case.net.blocks
         names = weight_names(candidate, prepared, made)
@@ -193,6 +195,23 @@ class Network:
             ends = Ends(prepared.arrays[inputs(plan, made)["b"]], prepared.arrays[plan.output], False, False)
         into, out = (1, k) if ends.b_turned else (n, 1), (1, m) if ends.c_turned else (n, 1)
         return Product(prepared, runs, ends.b, ends.c, into, out, ends.c_turned)
+
+
+def overlaps(device: Device) -> bool:
+    """Whether launches may begin there before those that precede them have ended."""
+    return (
+        isinstance(device, GpuDevice)
+        and device.backend.attributes
+        and architecture(device.arch).has("dependent_launch")
+    )
+
+
+def overlapping(candidate: Candidate, device: Device) -> Candidate:
+    """The candidate for a graph of launches that overlap, where they can and it is one of ours."""
+    if candidate.plan is None or not overlaps(device):
+        return candidate
+    plan = candidate.plan.overlapping()
+    return replace(candidate, plan=plan, prepare=functools.partial(device.prepare, plan))
 
 
 def _whole(dense: Array) -> CSR:
