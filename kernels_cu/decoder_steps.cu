@@ -1,11 +1,12 @@
 // What a decoder block of a language model does beside its products, one new token for each of N sequences.
 //
 //   add_norm      x = base + scale * y, where base is `input` in the first step and x later, and y is left out in the
-//                 first; then out = x / sqrt(mean(x^2) + 1e-5) * gain. A block of 1024 per token
+//                 first; then out = x / sqrt(mean(x^2) + 1e-5) * gain. Grid (blocks, N); the blocks of a token are a cluster
+//                 from sm_90 on, one before
 //   attention     one part of the cached tokens for one key head and its GROUP query heads. Queries and the new key are
 //                 turned by the position's angle, queries times 1/sqrt(128); the last part has the new token, whose key and
 //                 value go to the cache's last place. Tensor cores multiply 16 cached tokens at a time, weights rounded to
-//                 fp16. The block that ends last adds the parts of all. Grid (splits, key heads, N); a block of 8 warps
+//                 fp16. The block that ends last adds the parts of all. Grid (splits, key heads, N)
 //   swiglu        out = silu(scale * gate) * scale * up. A thread per element, blocks of 128
 //
 // Heads have 128 features. Products' operands and results are 16-bit floats, element (i, n) at i * row + n * column, so that
@@ -20,19 +21,23 @@
 //   parts     N x key heads x splits x GROUP x 132 floats: sums, the greatest score, the sum of exp(score - greatest)
 //
 // Defines
-//   GROUP  query heads per key head
+//   GROUP  query heads per key head, at most 8     WARPS  of a block of attention, at least GROUP
 #include "tensor_core.cuh"
 
 #ifndef GROUP  // Llama 3 8B
 #define GROUP 4
 #endif
+#ifndef WARPS
+#define WARPS 8
+#endif
 
 constexpr int kGroup = GROUP;
 constexpr int kFeatures = 128;
 constexpr int kPart = kFeatures + 4;
-constexpr int kWarps = 8;
+constexpr int kWarps = WARPS;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kNormThreads = 1024;
+constexpr int kNormBlocks = 8;  // at most, of a token
 constexpr int kNormed = 8;  // values that a thread keeps of a token
 constexpr int kTile = 16;  // cached tokens that a warp multiplies at a time
 constexpr int kSplits = 64;  // most parts of the cached tokens
@@ -40,7 +45,8 @@ constexpr int kAhead = 16;  // parts of which a thread waits for its numbers at 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLowest = -1e30f;
 
-static_assert(kGroup >= 1 && kGroup <= kWarps, "a tile of the tensor cores has 8 columns");
+static_assert(kGroup >= 1 && kGroup <= 8, "a tile of the tensor cores has 8 columns");
+static_assert(kGroup <= kWarps, "each warp adds what parts tell of a query head");
 static_assert(kGroup * kFeatures / 4 <= kThreads, "each thread adds four numbers of all parts");
 
 using nnz::Half;
@@ -70,27 +76,55 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
+// The sum of what all blocks of the cluster have, which all threads of each get; `shared` holds one number of each block.
+// `cluster_begin` comes first: no block may store in the memory of another that has not begun.
+__device__ __forceinline__ void cluster_begin(int blocks) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (blocks > 1) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ float cluster_sum(float x, float* shared, int blocks, int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (blocks > 1) {
+        asm volatile("barrier.cluster.wait;" ::: "memory");
+        if (static_cast<int>(threadIdx.x) < blocks) {
+            const unsigned own = static_cast<unsigned>(__cvta_generic_to_shared(shared + rank));
+            unsigned there;
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(threadIdx.x));
+            asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
+        }
+        asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+        asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+        x = 0.0f;
+        for (int i = 0; i < blocks; ++i) x += shared[i];
+    }
+#endif
+    return x;
+}
+
 extern "C" __global__ void __launch_bounds__(kNormThreads)
     add_norm(int hidden, int first, int bytes, float scale, int y_row, int y_column, int out_row, int out_column,
              const float* __restrict__ input, const Half* __restrict__ y, const float* __restrict__ gain, float* x,
              void* out) {
-    __shared__ float sums[kNormThreads / 32];
-    const int token = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+    __shared__ float sums[kNormThreads / 32], of_blocks[kNormBlocks];
+    const int token = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
+    const int blocks = static_cast<int>(gridDim.x), rank = static_cast<int>(blockIdx.x);
+    const int begin = hidden / blocks * rank, end = rank == blocks - 1 ? hidden : begin + hidden / blocks;
     float* const row = x + static_cast<long long>(token) * hidden;
     const float* const base = first != 0 ? input + static_cast<long long>(token) * hidden : row;
     float value[kNormed], by[kNormed], added[kNormed], squares = 0.0f;
+    const auto feature = [&](int j) { return begin + thread + j * static_cast<int>(blockDim.x); };
     nnz::let_next_begin();
+    cluster_begin(blocks);
 #pragma unroll
-    for (int j = 0; j < kNormed; ++j) {
-        const int i = thread + j * kNormThreads;
-        by[j] = i < hidden ? gain[i] : 0.0f;
-    }
+    for (int j = 0; j < kNormed; ++j) by[j] = feature(j) < end ? gain[feature(j)] : 0.0f;
     nnz::wait_for_previous();
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {  // all loads are on their way before one is waited for
-        const int i = thread + j * kNormThreads;
-        value[j] = i < hidden ? base[i] : 0.0f;
-        added[j] = first == 0 && i < hidden ? nnz::widen_half(__ldcg(y + i * y_row + token * y_column)) : 0.0f;
+        const int i = feature(j);
+        value[j] = i < end ? base[i] : 0.0f;
+        added[j] = first == 0 && i < end ? nnz::widen_half(__ldcg(y + i * y_row + token * y_column)) : 0.0f;
     }
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {
@@ -100,12 +134,13 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
     squares = warp_sum(squares);
     if (thread % 32 == 0) sums[thread / 32] = squares;
     __syncthreads();
-    const float total = warp_sum(sums[thread % 32]);
+    const float own = warp_sum(thread % 32 < static_cast<int>(blockDim.x) / 32 ? sums[thread % 32] : 0.0f);
+    const float total = cluster_sum(own, of_blocks, blocks, rank);
     const float shrink = 1.0f / sqrtf(total / static_cast<float>(hidden) + 1e-5f);
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {
-        const int i = thread + j * kNormThreads;
-        if (i >= hidden) break;
+        const int i = feature(j);
+        if (i >= end) break;
         row[i] = value[j];
         store(out, i * out_row + token * out_column, value[j] * shrink * by[j], bytes);
     }

@@ -30,7 +30,7 @@ class Finding:
 _PACKAGES = (
     (("cupy-cuda12x", "cupy-cuda13x", "cupy"), "runs kernels on the GPU", "cuda"),
     (("pycuda",), "runs the same kernels through a second library", "pycuda"),
-    (("cuda-core",), "runs them through a third, with clusters and programmatic launches", "cuda-core"),
+    (("cuda-core",), "runs them through a third", "cuda-core"),
     (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda"),
     (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda"),
     (("cuda-bindings",), "compiles kernels with NVRTC", "compile"),

@@ -1,5 +1,5 @@
-"""The GPU through cuda.core, NVIDIA's own Python interface: the one that passes launch attributes (clusters of blocks,
-programmatic dependent launch). On the primary context that CuPy, PyCUDA and the CUDA libraries share.
+"""The GPU through cuda.core, NVIDIA's own Python interface, on the primary context that CuPy, PyCUDA and the CUDA
+libraries share.
 
 Memory, copies and memsets are the driver's own calls of `cuda.bindings`, so that nothing is pooled.
 """

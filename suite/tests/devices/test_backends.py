@@ -137,7 +137,32 @@ def test_graph_errors_carry_the_drivers_words_and_count_as_pycudas_own(monkeypat
     assert library.calls[-1] == "cuGraphDestroy"
 
 
-# ---------------------------------------------------------------- cuda.core alone: launch attributes, its own memory
+# ---------------------------------------------------------------- launch attributes; cuda.core's own memory
+
+
+def test_cupys_launches_with_attributes_are_the_drivers_own(monkeypatch):
+    told, status = [], 0
+
+    def launch(config, function, params, extra):
+        config = config._obj
+        attributes = [(one.id, list(one.value[:3])) for one in config.attributes[: config.count]]
+        args = [ctypes.c_int32.from_address(params[0]).value, ctypes.c_float.from_address(params[1]).value]
+        sizes = [*config.grid, *config.block, config.shared_bytes, config.stream]
+        told.append((function.value, sizes, attributes, args, extra))
+        return status
+
+    monkeypatch.setattr(cupy_device.ctypes, "CDLL", lambda name: SimpleNamespace(cuLaunchKernelEx=launch))
+    _, backend = made("cupy")
+    args = [np.int32(-7), np.float32(0.5)]
+    enqueue = backend.launcher(
+        backend.load(b""), BoundLaunch("k", (4, 2, 1), (64, 1, 1), args, 96, False, (2, 1, 1), True)
+    )
+    enqueue()
+    sizes = [4, 2, 1, 64, 1, 1, 96, 77]
+    assert told == [(900, sizes, [(4, [2, 1, 1]), (6, [1, 0, 0])], [-7, 0.5], None)]
+    status = 719
+    with pytest.raises(LaunchError, match="k returns CUDA error 719"):
+        GpuDevice(backend).guarded(enqueue)
 
 
 def test_cuda_core_counts_clusters_and_passes_their_attributes():
@@ -177,8 +202,10 @@ def clustered():
 
 
 def test_devices_without_launch_attributes_say_which_has_them(cache_dir):
-    with pytest.raises(Unsupported, match="which cupy does not pass on: --device cuda-core"):
-        GpuDevice(FakeBackend({"k": lambda *call: None})).prepare(clustered())
+    backend = FakeBackend({"k": lambda *call: None})
+    backend.name = "pycuda"
+    with pytest.raises(Unsupported, match="which pycuda does not pass on: --device cupy"):
+        GpuDevice(backend).prepare(clustered())
     with pytest.raises(Unsupported, match="clusters of blocks, which the cpu device does not run"):
         CpuDevice().prepare(clustered())
 

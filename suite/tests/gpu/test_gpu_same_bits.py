@@ -1,4 +1,4 @@
-"""Every kernel gives the same bits through CuPy, PyCUDA and cuda.core; clusters run through cuda.core."""
+"""Every kernel gives the same bits through CuPy, PyCUDA and cuda.core; clusters run through the first and the last."""
 
 import re
 from dataclasses import replace
@@ -73,10 +73,10 @@ def test_every_kernel_gives_the_same_bits(devices, name):
     assert compared
 
 
-@pytest.fixture(scope="module")
-def core():
+@pytest.fixture(scope="module", params=["cupy", "cuda-core"])
+def attributed(request):
     try:
-        opened = open_device("cuda-core")
+        opened = open_device(request.param)
     except Unsupported as reason:
         pytest.skip(str(reason))
     if int(opened.arch[3:]) < 90:
@@ -85,14 +85,14 @@ def core():
     opened.close()
 
 
-def test_clusters_and_programmatic_launches_reach_the_kernel(core):
+def test_clusters_and_programmatic_launches_reach_the_kernel(attributed):
     block = (32, 1, 1)
     launches = (
         Launch("ranks", (8, 1, 1), block, ("y",), cluster=(4, 1, 1)),
         Launch("after", (8, 1, 1), block, ("y", "z"), overlaps=True),
     )
     buffers = {"y": np.zeros(8, np.int32), "z": np.zeros(8, np.int32)}
-    prepared = core.prepare(Plan("c", "cuda", CLUSTER, {}, buffers, "z", launches))
+    prepared = attributed.prepare(Plan("c", "cuda", CLUSTER, {}, buffers, "z", launches))
     prepared.run()
     assert prepared.read().tolist() == [401, 402, 403, 404] * 2
     prepared.close()

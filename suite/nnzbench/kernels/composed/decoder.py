@@ -35,6 +35,10 @@ PAPER = "whole blocks: kernels of this suite and of libraries"
 SPLIT_TOKENS = 128
 """Cached tokens that a block of attention's threads reads at a time."""
 MOST_SPLITS = 64
+WARPS = 8
+"""Of a block of attention."""
+NORM_BLOCKS = 8
+"""Of a token's norm, where launches can be clusters."""
 BLOCKS = 1
 """Of attention for a multiprocessor, where there are as many tokens."""
 FAMILIES = {
@@ -66,7 +70,10 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
         is_e4m3 = int(e4m3 and into != HEAD)
         sizes = (net.hidden, int(not after), is_e4m3, float(scale.get(after, 0.0)), *y, *out)
         names = ("input", f"{after}.c" if after else "qkv.c", f"gain{gain}", "x", f"{into}.b")
-        made.append(Launch("add_norm", (n, 1, 1), (1024, 1, 1), (*sizes, *names)))
+        blocks = NORM_BLOCKS if overlaps(network.device) else 1
+        made.append(
+            Launch("add_norm", (blocks, n, 1), (1024 // blocks, 1, 1), (*sizes, *names), cluster=(blocks, 1, 1))
+        )
 
     after = ""
     for block in range(net.blocks):
@@ -75,7 +82,7 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
         made.append(("qkv", block))
         sizes = (case.tokens, per_split, int(e4m3), float(scale["qkv"]), *strides["qkv.c"], *strides["o.b"])
         names = ("qkv.c", "cosines", "sines", cache, "parts", "arrived", "o.b")
-        made.append(Launch("attention", (splits, net.key_heads, n), (256, 1, 1), (*sizes, *names)))
+        made.append(Launch("attention", (splits, net.key_heads, n), (32 * WARPS, 1, 1), (*sizes, *names)))
         made.append(("o", block))
         norm(1, "o", "up")
         made.append(("up", block))
@@ -119,7 +126,7 @@ def state(network: Network) -> dict[str, Array]:
 
 def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
     net = network.case.net
-    return Plan("steps", "cuda", SOURCE, {"GROUP": net.heads // net.key_heads}, buffers, output, launches)
+    return Plan("steps", "cuda", SOURCE, {"GROUP": net.heads // net.key_heads, "WARPS": WARPS}, buffers, output, launches)
 
 
 def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
