@@ -22,7 +22,7 @@ from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, P
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
 from nnzbench.plans.architectures import architecture, sm_count
-from nnzbench.plans.chain import SharedWork
+from nnzbench.plans.chain import SharedWork, Step, chain
 from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, angles
@@ -52,18 +52,18 @@ FAMILIES = {
 STEPS = frozenset({"add_norm", "attention", "swiglu"})
 """Kernels of `SOURCE`."""
 _SHARED = SharedWork()
-Step = Launch | tuple[str, int]
+Part = Launch | tuple[str, int]
 """A launch of ours, or a product's name and the number of the block."""
 Strides = Mapping[str, tuple[int, int]]
 """By `<product>.b` and `<product>.c`: steps of rows and columns."""
 
 
-def steps(network: Network, strides: Strides, e4m3: bool) -> list[Step]:
+def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
     """The whole network in order. `e4m3`: the blocks' operands are of that type."""
     case, scale = network.case, network.scales
     net, n = case.net, case.n
     splits, per_split = splitting(case.cached, net.key_heads * n, network.device.arch)
-    made: list[Step] = []
+    made: list[Part] = []
 
     def norm(gain: int, after: str, into: str) -> None:
         y, out = strides.get(f"{after}.c", (0, 0)), strides[f"{into}.b"]
@@ -126,7 +126,9 @@ def state(network: Network) -> dict[str, Array]:
 
 def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
     net = network.case.net
-    return Plan("steps", "cuda", SOURCE, {"GROUP": net.heads // net.key_heads, "WARPS": WARPS}, buffers, output, launches)
+    return Plan(
+        "steps", "cuda", SOURCE, {"GROUP": net.heads // net.key_heads, "WARPS": WARPS}, buffers, output, launches
+    )
 
 
 def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
@@ -196,49 +198,30 @@ def alone_on_gpu(network: Network, kernels: Set[str], device: GpuDevice) -> Prep
 
 
 def on_host(network: Network, family: Family, device: Device) -> Prepared:
-    """The same on the processor, step by step: every launch and every product a plan of its own."""
-    products = {name: network.chosen(name, family)[-1] for name in network.matrices}
-    products[HEAD] = network.chosen(HEAD, Family("f16", ("row_stream",)))[-1]
-    strides: dict[str, tuple[int, int]] = {}
+    """The same on the processor: every launch and every product a step of one plan."""
     held = state(network)
-    for name, candidate in products.items():
-        b = candidate.operands.dense["b"]
+    strides: dict[str, tuple[int, int]] = {}
+    products: dict[str, Step] = {}
+    for name in (*network.matrices, HEAD):
+        own = Family("f16", ("row_stream",)) if name == HEAD else family
+        candidate = network.chosen(name, own)[-1]
+        plan, made = candidate.plan, candidate.operands
+        assert plan is not None
+        b = made.dense["b"]
         strides |= dict.fromkeys((f"{name}.b", f"{name}.c"), (b.shape[1], 1))
-        held[f"{name}.b"] = np.zeros_like(b)
-        held[f"{name}.c"] = np.full((candidate.operands.sparse.m, b.shape[1]), np.nan, np.float16)
+        held |= {f"{name}.b": np.zeros_like(b), f"{name}.c": np.zeros((made.sparse.m, b.shape[1]), np.float16)}
+        place = inputs(plan, made)["b"]
+        ends = {place: f"{name}.b", plan.output: f"{name}.c"}
+        mine = replace(plan, buffers={**plan.buffers, place: held[f"{name}.b"], plan.output: held[f"{name}.c"]})
+        products[name] = Step(mine, {one: f"{name}.{one}" for one in plan.buffers} | ends)
     held |= {f"cache{block}": held["cache0"].copy() for block in range(1, network.case.net.blocks)}
 
-    def launch(one: Launch) -> None:
-        mine = {arg: held[arg] for arg in one.args if isinstance(arg, str)}
-        prepared = device.prepare(_plan(network, mine, (one,), list(mine)[-1]))
-        try:
-            prepared.run()
-            held.update({name: prepared.arrays[name].read() for name in mine})
-        finally:
-            prepared.close()
+    def step(launch: Launch) -> Step:
+        names = [arg for arg in launch.args if isinstance(arg, str)]
+        return Step(_plan(network, {name: held[name] for name in names}, (launch,), names[-1]), {n: n for n in names})
 
-    def multiply(name: str) -> None:
-        plan, made = products[name].plan, products[name].operands
-        assert plan is not None
-        place = inputs(plan, made)["b"]
-        prepared = device.prepare(replace(plan, buffers={**plan.buffers, place: held[f"{name}.b"]}))
-        try:
-            prepared.run()
-            held[f"{name}.c"] = prepared.read()
-        finally:
-            prepared.close()
-
-    def run() -> None:
-        for one in steps(network, strides, False):
-            if isinstance(one, Launch):
-                launch(one)
-            else:
-                multiply(one[0])
-
-    def poison() -> None:
-        held[f"{HEAD}.c"] = np.full_like(held[f"{HEAD}.c"], np.nan)
-
-    return Prepared(run, lambda: held[f"{HEAD}.c"][::LOGITS], poison, lambda: None)
+    made_of = [step(one) if isinstance(one, Launch) else products[one[0]] for one in steps(network, strides, False)]
+    return device.prepare(replace(chain("network", made_of), unpermute=lambda raw: raw[::LOGITS]))
 
 
 def require(problem: Problem, name: str) -> None:

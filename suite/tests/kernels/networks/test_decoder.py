@@ -38,13 +38,6 @@ def problem(n: int, cached: int, sparsity: float = 0.6, label: str = "tiny") -> 
     )
 
 
-class StepsOn(CpuDevice):
-    """A processor with a sanitizer for the steps alone: products have tests of their own, and take most of the time."""
-
-    def prepare(self, plan):
-        return (super() if plan.source == composed.SOURCE else CpuDevice()).prepare(plan)
-
-
 SMALL = replace(NET, blocks=1, heads=1)
 """One block and head: those of others have the same launches."""
 
@@ -66,7 +59,7 @@ def test_the_network_is_that_of_float64(n, cached, sanitizer, net, most, monkeyp
     one = problem(n, cached)
     operands = make_operands(one)
     expected = reference(one, operands)
-    device = StepsOn(sanitizer)
+    device = CpuDevice(sanitizer)
     (candidate,) = candidates(kernels()["sparse_block"], one, operands, device)
     prepared = candidate.prepare()
     prepared.poison()
