@@ -38,9 +38,8 @@ class CupyBackend(Backend):
         self._pool = cupy.get_default_memory_pool()
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         stream = cupy.cuda.Stream(non_blocking=True)
-        errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError)
-        errors = (*errors, DriverError)
-        super().__init__(stream, stream.ptr, errors)
+        own = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError)
+        super().__init__(stream, stream.ptr, (*own, DriverError))
         self.facts = self._facts(cupy.__version__)
 
     def _facts(self, version: str) -> GpuFacts:
