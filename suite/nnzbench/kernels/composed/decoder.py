@@ -37,6 +37,8 @@ SPLIT_TOKENS = 128
 MOST_SPLITS = 64
 WARPS = 8
 """Of a block of attention."""
+AHEAD_BYTES = 24 << 20
+"""Of cached keys and values that are brought to L2 while `qkv` is multiplied."""
 NORM_BLOCKS = 8
 """Of a token's norm, where launches can be clusters."""
 BLOCKS = 1
@@ -65,11 +67,14 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
     splits, per_split = splitting(case.cached, net.key_heads * n, network.device.arch)
     made: list[Part] = []
 
-    def norm(gain: int, after: str, into: str) -> None:
+    def norm(gain: int, after: str, into: str, ahead: str = "") -> None:
         y, out = strides.get(f"{after}.c", (0, 0)), strides[f"{into}.b"]
         is_e4m3 = int(e4m3 and into != HEAD)
         sizes = (net.hidden, int(not after), is_e4m3, float(scale.get(after, 0.0)), *y, *out)
-        names = ("input", f"{after}.c" if after else "qkv.c", f"gain{gain}", "x", f"{into}.b")
+        rows = 2 * net.key_heads if ahead else 0
+        bytes_of_row = 2 * FEATURES * case.tokens
+        soon = (rows, bytes_of_row, min(bytes_of_row, AHEAD_BYTES // (2 * net.key_heads * n) // 16 * 16))
+        names = ("input", f"{after}.c" if after else "qkv.c", f"gain{gain}", *soon, ahead or "x", "x", f"{into}.b")
         blocks = NORM_BLOCKS if overlaps(network.device) else 1
         made.append(
             Launch("add_norm", (blocks, n, 1), (1024 // blocks, 1, 1), (*sizes, *names), cluster=(blocks, 1, 1))
@@ -78,7 +83,7 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
     after = ""
     for block in range(net.blocks):
         cache = f"cache{block}"
-        norm(0, after, "qkv")
+        norm(0, after, "qkv", cache)
         made.append(("qkv", block))
         sizes = (case.tokens, per_split, int(e4m3), float(scale["qkv"]), *strides["qkv.c"], *strides["o.b"])
         names = ("qkv.c", "cosines", "sines", cache, "parts", "arrived", "o.b")
