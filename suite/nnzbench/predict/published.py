@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+import functools
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from nnzbench.facts.results import each, geometric_mean
+from nnzbench.facts.results import geometric_mean
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
@@ -41,7 +39,6 @@ LAUNCH_SHARE = 0.6
 """Of the fastest published time of Sputnik, over matrices of nearly no nonzeros, what is launch."""
 ITEM, RESULT = {"f16": 2, "bf16": 2, "i8": 1, "f8": 1}, {"f16": 2, "bf16": 2, "i8": 4, "f8": 2}
 """Bytes of an element of the operands and of the result."""
-_FILE_KEYS = {"V100": "v100", "RTX 2080 Ti": "rtx2080ti", "A100": "a100", "RTX 4090": "rtx4090"}
 
 
 def products(sparse: bool) -> pd.DataFrame:
@@ -67,55 +64,50 @@ def gemm_work(rows: pd.DataFrame, sparse: bool) -> pd.DataFrame:
     )
 
 
+@functools.cache
 def floors() -> dict[str, float]:
     """By slug: what a launch costs in the times of four GPUs, from Sputnik's fastest."""
-    frame = published.read("dlmc_n512_fastest", ("gpu", "library", "fastest_us"))
-    frame = frame[frame["library"] == "sputnik"]
-    return {FOUR[str(row.gpu)]: LAUNCH_SHARE * float(row.fastest_us) for row in each(frame)}
+    frame = published.read("dlmc_n512_fastest", ("gpu", "library", "fastest_us")).query("library == 'sputnik'")
+    return dict(zip(frame["gpu"].map(FOUR), LAUNCH_SHARE * frame["fastest_us"].astype(float), strict=True))
 
 
 def strata(library: str) -> pd.DataFrame:
     """The committed means on four GPUs: a stratum is a pruning method and level, of mean sizes."""
-    means = dlmc_n512.printed(of_all=True)
-    means = means[means["library"] == library]
-    groups: dict[tuple[str, float], list[tuple[float, ...]]] = {}
-    for row in tables.rows(dlmc_n512.EXPERIMENT.name, full=True):
-        one = row.problem
-        nnz = max((1 - one.sparsity) * one.m * one.k, 1.0)
-        groups.setdefault(dlmc_n512.stratum(one.name), []).append((one.m, one.k, nnz))
-    sizes = {key: [geometric_mean(some) for some in zip(*mine, strict=True)] for key, mine in groups.items()}
-    keys = list(zip(means["method"], means["level"], strict=True))
-    m, k, nnz = np.asarray([sizes[key] for key in keys]).T
-    names = [f"{method} {level:g}" for method, level in keys]
-    slugs, us = means["gpu"].map(FOUR).tolist(), means["geomean_us"].tolist()
-    return dlmc_work(library, names, m, k, nnz).assign(gpu=slugs, us=us, launch_us=[floors()[one] for one in slugs])
+    problems = [row.problem for row in tables.rows(dlmc_n512.EXPERIMENT.name, full=True)]
+    matrices = [
+        (*dlmc_n512.stratum(one.name), one.m, one.k, max((1 - one.sparsity) * one.m * one.k, 1.0)) for one in problems
+    ]
+    sizes = pd.DataFrame(matrices, columns=["method", "level", "m", "k", "nnz"]).groupby(["method", "level"])
+    means = dlmc_n512.printed(of_all=True).query("library == @library").drop(columns="count")
+    means = means.join(sizes.agg(geometric_mean), on=["method", "level"]).reset_index(drop=True)
+    work = dlmc_work(library, means["method"] + means["level"].map(" {:g}".format), means)
+    slugs = means["gpu"].map(FOUR)
+    return work.assign(gpu=slugs, us=means["geomean_us"], launch_us=slugs.map(floors()))
 
 
 def by_matrix(path: Path, library: str) -> pd.DataFrame:
     """Every matrix of the published file of four GPUs. Raises `RecordError` where it is not that file."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        m, k, nnz = np.asarray([[float(row[name]) for name in ("rows", "cols", "nnz")] for row in rows]).T
-        work = dlmc_work(library, [row["path"] for row in rows], m, k, nnz)
+        table = pd.read_csv(path).rename(columns={"rows": "m", "cols": "k"})
+        work, operations = dlmc_work(library, table["path"], table), 2e-3 * 512 * table["nnz"]
         parts = [
             work.assign(
-                gpu=FOUR[name],
-                launch_us=floors()[FOUR[name]],
-                us=2e-3 * nnz * 512 / np.asarray([float(row[f"{library}_{key}_gflops"]) for row in rows]),
+                gpu=slug,
+                launch_us=floors()[slug],
+                us=operations / table[f"{library}_{name.lower().replace(' ', '')}_gflops"],
             )
-            for name, key in _FILE_KEYS.items()
+            for name, slug in FOUR.items()
         ]
     except (KeyError, ValueError) as error:
         raise RecordError(f"{path}: not the table of four GPUs ({error})") from None
     return pd.concat(parts, ignore_index=True)
 
 
-def dlmc_work(library: str, names: Sequence[str], m: np.ndarray, k: np.ndarray, nnz: np.ndarray) -> pd.DataFrame:
-    """Rows of the work on matrices times 512 columns in fp16; the published cuBLAS sums in fp16."""
-    dense, n = library == "cublas", 512
+def dlmc_work(library: str, names: pd.Series[str], sizes: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the work on matrices (m, k, nnz) times 512 columns in fp16; the published cuBLAS sums in fp16."""
+    dense, n, (m, k, nnz) = library == "cublas", 512, (sizes[name].astype(float) for name in ("m", "k", "nnz"))
     stored = m * k if dense else nnz
-    columns = {"m": m, "k": k, "n": n, "flops": 2.0 * stored * n}
-    columns["bytes"] = 2.0 * (stored + k * n + m * n) + (0.0 if dense else 4.0 * nnz)
-    said = {"kernel": library, "kind": "dense" if dense else "sparse", "math": "f16_sums" if dense else "f16"}
-    return pd.DataFrame({"problem": list(names), **columns}).assign(**said)
+    work = pd.DataFrame({"problem": names, "m": m, "k": k, "n": n, "flops": 2.0 * stored * n})
+    moved = 2.0 * (stored + k * n + m * n) + (0.0 if dense else 4.0 * nnz)
+    kind, math = ("dense", "f16_sums") if dense else ("sparse", "f16")
+    return work.assign(bytes=moved, kernel=library, kind=kind, math=math)
