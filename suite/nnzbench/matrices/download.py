@@ -24,6 +24,9 @@ ARCHIVE_URL = "https://storage.googleapis.com/sgk-sc2020/dlmc.tar.gz"
 
 MAX_ARCHIVE_BYTES = 8 << 30
 _TIMEOUT = (15.0, 60.0)  # seconds to connect, to wait for more data
+_COLUMNS = (
+    TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+)  # fmt: skip
 _PIECE = 1 << 16  # what a broken connection may lose
 
 
@@ -40,21 +43,16 @@ class Fetched:
     """Already there and verified."""
 
 
-def fetch_dlmc(
-    dest: Path,
-    url: str = ARCHIVE_URL,
-    expected: Mapping[str, index.DlmcEntry] | None = None,
-    show_progress: bool = True,
-) -> Fetched:
+def fetch_dlmc(dest: Path, url: str = ARCHIVE_URL) -> Fetched:
     """Puts every matrix of the collection at `dest`/dlmc/<path>, each verified by its checksum in the index.
 
-    Matrices that are there and verified are kept; an interrupted download goes on where it stopped. `expected` is
-    the index to fetch (all of DLMC). Raises `FetchError`.
+    Matrices that are there and verified are kept; an interrupted download goes on where it stopped. Raises
+    `FetchError`.
     """
-    wanted = index.dlmc() if expected is None else expected
+    wanted = index.dlmc()
     try:
         dest.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(dest / "dlmc.lock"), _progress(show_progress) as progress:
+        with filelock.FileLock(dest / "dlmc.lock"), Progress(*_COLUMNS) as progress:
             missing = {path: entry for path, entry in wanted.items() if not _verified(dest, entry)}
             if missing:
                 archive = dest / "dlmc.tar.gz"
@@ -68,11 +66,6 @@ def fetch_dlmc(
             return Fetched(extracted=len(missing), present=len(wanted) - len(missing))
     except OSError as error:
         raise FetchError(f"{dest}: cannot be written ({error.strerror or error}).") from error
-
-
-def _progress(show: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), disable=not show)
 
 
 def _verified(dest: Path, entry: index.DlmcEntry) -> bool:

@@ -60,9 +60,9 @@ def nearest(values: NDArray[Any], codebook: NDArray[np.float32]) -> NDArray[np.f
     return codebook[np.searchsorted(borders, values)]
 
 
-def shared(matrix: CSR, count: int = LIVE_VALUES) -> CSR:
-    """The same pattern with at most `count` different values, each nonzero's own cluster."""
-    return matrix.with_values(nearest(matrix.values, cluster(matrix.values, count)))
+def shared(matrix: CSR) -> CSR:
+    """The same pattern with at most 15 different values, each nonzero's own cluster."""
+    return matrix.with_values(QUANTISERS["codebook"](matrix.values))
 
 
 def linear(values: NDArray[Any], bits: int) -> NDArray[np.float32]:
@@ -77,14 +77,9 @@ def linear(values: NDArray[Any], bits: int) -> NDArray[np.float32]:
     return np.asarray(step * steps, np.float32)
 
 
-def clustered(values: NDArray[Any], count: int = 16, bits: int = 8) -> NDArray[np.float32]:
-    """Each value's centre of `count` by k-means, the centres in `bits` bits (algorithm 3 of the same paper)."""
-    return nearest(values, np.unique(linear(cluster(values, count), bits)))
-
-
 QUANTISERS: dict[str, Callable[[NDArray[Any]], NDArray[np.float32]]] = {
     "codebook": lambda values: nearest(values, cluster(values)),
-    "kmeans_16": clustered,
+    "kmeans_16": lambda values: nearest(values, np.unique(linear(cluster(values, 16), 8))),
     "linear_8": lambda values: linear(values, 8),
     "linear_4": lambda values: linear(values, 4),
 }
@@ -100,10 +95,10 @@ class Loss:
     """Of W x for standard normal x, 64 columns in float64."""
 
 
-def loss(matrix: CSR, quantiser: str = "codebook", seed: int = 0) -> Loss:
+def loss(matrix: CSR, quantiser: str = "codebook") -> Loss:
     """How far `matrix`, which holds at least one nonzero, is from itself with its values quantised."""
     change = matrix.with_values(QUANTISERS[quantiser](matrix.values).astype(np.float64) - matrix.values)
-    x = np.random.default_rng(seed).standard_normal((matrix.k, 64))
+    x = np.random.default_rng(0).standard_normal((matrix.k, 64))
     outputs = np.square(change.to_scipy() @ x).sum() / np.square(matrix.to_scipy().astype(np.float64) @ x).sum()
     weights = np.square(change.values).sum() / np.square(matrix.values.astype(np.float64)).sum()
     return Loss(float(np.sqrt(weights)), float(np.sqrt(outputs)))

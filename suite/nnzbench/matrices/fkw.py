@@ -81,49 +81,12 @@ def reordered(kernels: Kernels) -> NDArray[np.int64]:
     return np.array(order, np.int64)
 
 
-@dataclass(frozen=True)
-class Fkw:
-    """The five arrays of the format; sizes in bytes are what a file of them takes."""
-
-    offset: NDArray[np.int32]
-    """First kernel of each filter, and their number."""
-    reorder: NDArray[np.uint16]
-    """The filter that each place holds."""
-    index: NDArray[np.uint16]
-    """Input channel of each kernel."""
-    stride: NDArray[np.uint16]
-    """(filters, patterns + 1): where in its filter each pattern's kernels begin, and their number."""
-    weight: NDArray[Any]
-    """(kernels, 4)."""
-
-    @staticmethod
-    def of(kernels: Kernels) -> Fkw:
-        """Reordered, kernels of a filter by pattern, then by channel."""
-        order = reordered(kernels)
-        place = np.empty_like(order)
-        place[order] = np.arange(order.size)
-        sorting = np.lexsort((kernels.channel, kernels.pattern, place[kernels.filter]))
-        count = len(kernels.masks)
-        cells = place[kernels.filter] * count + kernels.pattern
-        of_pattern = np.bincount(cells, minlength=order.size * count).reshape(-1, count)
-        stride = np.pad(of_pattern.cumsum(axis=1), ((0, 0), (1, 0)))
-        offset = np.concatenate([[0], kernels.lengths[order].cumsum()])
-        return Fkw(
-            offset.astype(np.int32),
-            order.astype(np.uint16),
-            kernels.channel[sorting].astype(np.uint16),
-            stride.astype(np.uint16),
-            kernels.values[sorting],
-        )
-
-    @property
-    def structure_bytes(self) -> int:
-        """Of all arrays but the weights."""
-        return self.offset.nbytes + self.reorder.nbytes + self.index.nbytes + self.stride.nbytes
-
-
 def structure_bytes(filters: int, kernels: int, patterns: int) -> int:
-    """`Fkw.structure_bytes` of a layer of that many filters, kernels left and patterns."""
+    """Of FKW's arrays beside the weights, of a layer of that many filters, kernels left and patterns.
+
+    First kernel of each filter and their number (4 bytes each); in 2 bytes each the filter that each place holds, the
+    input channel of each kernel, and where in its filter each pattern's kernels begin and end.
+    """
     return 4 * (filters + 1) + 2 * (filters + kernels + filters * (patterns + 1))
 
 

@@ -83,9 +83,10 @@ class CSR:
         dense: NDArray[Any] = packed.toarray().view(values.dtype)
         return dense
 
-    def to_scipy(self, dtype: Any = np.float64) -> scipy.sparse.csr_array[Any, tuple[int, int]]:
-        """The matrix as a SciPy CSR array of `dtype`."""
-        return scipy.sparse.csr_array((self.values.astype(dtype), self.indices, self.offsets), shape=(self.m, self.k))
+    def to_scipy(self) -> scipy.sparse.csr_array[Any, tuple[int, int]]:
+        """The matrix as a SciPy CSR array of float64."""
+        values = self.values.astype(np.float64)
+        return scipy.sparse.csr_array((values, self.indices, self.offsets), shape=(self.m, self.k))
 
     def transposed(self) -> CSR:
         """The k x m transpose, values and all."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -298,81 +299,60 @@ ZEROS, RANGES = (0.5, 0.75, 0.9), (8, 32, 128)
 """Shares pruned, and weights in a balance range."""
 
 
-class Sampled(NamedTuple):
-    """One layer pruned both ways. `random` is what the paper calls so: the smallest weights of the whole matrix."""
-
-    zeros: float
-    size: int
-    mean: float
-    """Of the differences of balanced pruning, over their standard deviation."""
-    random: float
-    """Variance of the differences between the outputs before and after pruning."""
-    balanced: float
-    equation7: float
-    equation8: float
-
-
 def order_variance(k: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """H of equation 3 for standard normal weights: the asymptotic variance of the k-th smallest of `count`."""
     density = np.exp(-(scipy.special.ndtri(k / count) ** 2) / 2) / math.sqrt(2 * math.pi)
     return k * (count - k) / (count**3 * density**2)
 
 
-def sample(zeros: float, size: int) -> Sampled:
-    """Draws the layer and its inputs, all standard normal, from a fixed seed."""
-    rng = np.random.default_rng([int(100 * zeros), size])
-    weights, inputs = rng.standard_normal((M, N), np.float32), rng.standard_normal((N, INPUTS), np.float32)
-    kept = prune.balanced(weights, zeros, N // size)
-    random = (prune.magnitude(weights, kept.sparsity).to_dense() - weights) @ inputs
-    balanced = (kept.to_dense() - weights) @ inputs
-    ranges, whole = M * N // size, M * N
-    k = np.arange(1.0, whole - kept.nnz + 1)
-    return Sampled(
-        kept.sparsity,
-        size,
-        float(balanced.mean() / balanced.std()),
-        float(random.var()),
-        float(balanced.var()),
-        float(order_variance(k, whole).mean()),
-        float(order_variance(np.ceil(k / ranges) * ranges, whole).mean()),
-    )
-
-
 @functools.cache
-def samples() -> list[Sampled]:
-    """Every share of zeros with every size of balance ranges."""
-    return [sample(zeros, size) for zeros in ZEROS for size in RANGES]
+def samples() -> pd.DataFrame:
+    """Layers and inputs drawn from fixed seeds, a row for every share of zeros and size of balance ranges.
+
+    `mean` of the differences by balanced pruning, over their deviation; variances of the differences of `random`, which
+    is what the paper calls the smallest weights of the whole matrix, and of `balanced`; those of its equations.
+    """
+    rows = []
+    for zeros, size in itertools.product(ZEROS, RANGES):
+        rng = np.random.default_rng([int(100 * zeros), size])
+        weights, inputs = rng.standard_normal((M, N), np.float32), rng.standard_normal((N, INPUTS), np.float32)
+        kept = prune.balanced(weights, zeros, N // size)
+        random = (prune.magnitude(weights, kept.sparsity).to_dense() - weights) @ inputs
+        balanced = (kept.to_dense() - weights) @ inputs
+        ranges, whole = M * N // size, M * N
+        k = np.arange(1.0, whole - kept.nnz + 1)
+        equations = (order_variance(one, whole).mean() for one in (k, np.ceil(k / ranges) * ranges))
+        variances = (balanced.mean() / balanced.std(), random.var(), balanced.var(), *equations)
+        rows.append((kept.sparsity, size, *map(float, variances)))
+    return pd.DataFrame(rows, columns=["zeros", "size", "mean", "random", "balanced", "equation7", "equation8"])
 
 
 def _answer(view: View) -> str:
     found = samples()
-    more = [one.balanced / one.random - 1 for one in found]
-    large = max(one.balanced / one.random - 1 for one in found if one.size >= 32)
-    off = min(one.random / one.equation7 for one in found)
+    more = found["balanced"] / found["random"] - 1
     return (
         f"What the theorem is for holds: the differences have mean zero in both, and balanced pruning adds "
-        f"**{100 * min(more):.1f} to {100 * max(more):.1f} %** to their variance, at most {100 * large:.1f} % with "
-        f"balance ranges of 32 weights or more. Its equations do not: sampled variances are above {off:.0e} times "
-        "equation 7, which adds up how uncertain the k-th smallest weight is, not how large it is."
+        f"**{100 * more.min():.1f} to {100 * more.max():.1f} %** to their variance, at most "
+        f"{100 * more[found['size'] >= 32].max():.1f} % with balance ranges of 32 weights or more. Its equations do "
+        f"not: sampled variances are above {(found['random'] / found['equation7']).min():.0e} times equation 7, which "
+        "adds up how uncertain the k-th smallest weight is, not how large it is."
     )
 
 
 def _sampled(view: View) -> pd.DataFrame:
-    rows = [
-        [
-            f"{100 * one.zeros:.4g}", f"{one.size}", f"{one.mean:+.3f}", f"{one.random:.1f}", f"{one.balanced:.1f}",
-            f"{100 * (one.balanced / one.random - 1):+.1f} %", f"{one.equation7:.2e}", f"{one.equation8:.2e}",
-            f"{100 * (one.equation8 / one.equation7 - 1):+.1f} %",
-        ]
-        for one in samples()
-    ]  # fmt: skip
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "zeros (%)", "balance range", "mean over deviation", "variance, random", "variance, balanced", "more",
-            "equation 7", "equation 8", "more by them",
-        ],
-    )  # fmt: skip
+    found = samples()
+    texts = {
+        "zeros (%)": (100 * found["zeros"]).map("{:.4g}".format),
+        "balance range": found["size"].astype(str),
+        "mean over deviation": found["mean"].map("{:+.3f}".format),
+        "variance, random": found["random"].map("{:.1f}".format),
+        "variance, balanced": found["balanced"].map("{:.1f}".format),
+        "more": (100 * (found["balanced"] / found["random"] - 1)).map("{:+.1f} %".format),
+        "equation 7": found["equation7"].map("{:.2e}".format),
+        "equation 8": found["equation8"].map("{:.2e}".format),
+        "more by them": (100 * (found["equation8"] / found["equation7"] - 1)).map("{:+.1f} %".format),
+    }
+    return pd.DataFrame(texts)
 
 
 def balanced_theorem1() -> Page:

@@ -88,9 +88,9 @@ def rows(experiment: str, full: bool = False, sample: int = SAMPLE) -> list[Row]
     return [row for row in read_table(path) if full or row.sample]
 
 
-def as_uniform(problem: Problem, seed: int = 0) -> Problem:
+def as_uniform(problem: Problem) -> Problem:
     """The same sizes and level with uniformly random positions, as most papers' synthetic problems have them."""
-    return _renamed(replace(problem, source=f"uniform:{seed}"))
+    return _renamed(replace(problem, source="uniform:0"))
 
 
 def read_table(path: Path) -> list[Row]:

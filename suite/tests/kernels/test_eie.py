@@ -167,7 +167,7 @@ def test_fixed_point_steps_are_the_power_of_two_that_the_largest_value_asks_for(
 
 def test_clusters_of_the_papers_algorithm_are_fixed_point_numbers_themselves():
     values = np.random.default_rng(0).standard_normal(5000)
-    found = encodings.clustered(values)
+    found = encodings.QUANTISERS["kmeans_16"](values)
     assert np.unique(found).size <= 16
     assert np.array_equal(found, encodings.linear(found, 8))
 

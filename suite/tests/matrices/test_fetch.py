@@ -103,7 +103,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setattr(index, "dlmc", lambda: INDEX)
     with Server() as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -113,7 +114,7 @@ def server():
 
 
 def get(server, dest):
-    return fetch_dlmc(dest, server.url, INDEX, show_progress=False)
+    return fetch_dlmc(dest, server.url)
 
 
 def files_below(folder):
@@ -230,8 +231,7 @@ def test_size_limits_and_server_errors(server, tmp_path, monkeypatch):
         get(server, tmp_path)
 
 
-def test_the_command_line(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "dlmc", lambda: INDEX)
+def test_the_command_line(server, tmp_path):
     runner = CliRunner()
     good = runner.invoke(main, ["fetch", "dlmc", "--dest", str(tmp_path), "--url", server.url])
     assert good.exit_code == 0, good.output
