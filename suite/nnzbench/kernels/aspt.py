@@ -8,7 +8,7 @@ GPU, once per matrix and operation; here the host does, and its time is recorded
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -61,7 +61,6 @@ class Tiling:
 
     @property
     def variance(self) -> float:
-        """Of the remainder's row lengths."""
         return float(self.remainder[:, 1].var())
 
     @property
@@ -164,39 +163,15 @@ SDDMM_TILES = {32: 256, 128: 64}
 """Columns of a tile by the length of the dot products."""
 
 
-def _check(sizes: dict[int, int], n: int, matrix: CSR, rows: int, what: str) -> None:
-    """Raises `Unsupported` for what ASpT's kernels are not written for."""
-    if n not in sizes:
-        raise Unsupported(f"ASpT's kernels are written for 32 or 128 {what}, not {n}")
-    if matrix.nnz == 0:
-        raise Unsupported("the matrix has no nonzeros")
-    if rows * n >= 2**31:
-        raise Unsupported(f"offsets are of 32 bits: {rows} rows of {n} have 2^31 numbers or more")
-
-
-def _tiling(matrix: CSR, columns: int) -> Tiling:
-    tiled = tile(matrix, columns)
-    return untiled(matrix) if tiled.plain else tiled
-
-
 def spmm_plan(matrix: CSR, b: Array) -> Plan:
     """The plan of C = A B, `b` (k, n) float32; its variant says which kernels the artifact's rules choose.
 
     Raises `Unsupported` for n other than 32 and 128, for no nonzeros and for offsets that do not fit.
     """
     n = b.shape[1]
-    _check(SPMM_TILES, n, matrix, matrix.k, "columns")
-    timed = SharedWork().timer()
-    tiling = _tiling(matrix, SPMM_TILES[n])
-    lane_columns = 1 if n == 32 else 2
-    buffers: dict[str, Array] = {
-        **tiling.buffers,
-        "values": matrix.values[tiling.order],
-        "b": np.ascontiguousarray(b),
-        "c": np.zeros((matrix.m, n), np.float32),
-    }
-    defines = {"TILE": SPMM_TILES[n], "LANE_COLUMNS": lane_columns}
-    return _plan("aspt", tiling, n // (32 * lane_columns), (n,), buffers, defines, timed)
+    lanes = 1 if n == 32 else 2
+    dense = {"b": np.ascontiguousarray(b), "c": np.zeros((matrix.m, n), np.float32)}
+    return _plan("aspt", matrix, n, dense, {"LANE_COLUMNS": lanes}, n // (32 * lanes))
 
 
 def sddmm_plan(pattern: CSR, x: Array, y: Array) -> Plan:
@@ -204,55 +179,50 @@ def sddmm_plan(pattern: CSR, x: Array, y: Array) -> Plan:
 
     Raises `Unsupported` for n other than 32 and 128, for no nonzeros and for offsets that do not fit.
     """
-    n = x.shape[1]
-    _check(SDDMM_TILES, n, pattern, pattern.k, "features")
-    timed = SharedWork().timer()
-    tiling = _tiling(pattern, SDDMM_TILES[n])
+    n, ones = x.shape[1], np.ones(pattern.nnz, np.float32)
+    dense = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y), "d": np.zeros_like(ones)}
+    return _plan("aspt_sddmm", pattern.with_values(ones), n, dense, {"LANE_FEATURES": n // 32}, 1)
+
+
+def _plan(entry: str, matrix: CSR, n: int, dense: dict[str, Array], lanes: dict[str, int], halves: int) -> Plan:
+    """The plain kernel, or those over remainder, long rows (of a product, which is told its `n`) and tiles."""
+    product = entry == "aspt"
+    sizes, what = (SPMM_TILES, "columns") if product else (SDDMM_TILES, "features")
+    if n not in sizes:
+        raise Unsupported(f"ASpT's kernels are written for 32 or 128 {what}, not {n}")
+    if matrix.nnz == 0:
+        raise Unsupported("the matrix has no nonzeros")
+    if matrix.k * n >= 2**31:
+        raise Unsupported(f"offsets are of 32 bits: {matrix.k} rows of {n} have 2^31 numbers or more")
+    elapsed = SharedWork().timer()
+    tiling = tile(matrix, sizes[n])
+    tiling = untiled(matrix) if tiling.plain else tiling
     order = tiling.order
-    buffers: dict[str, Array] = {
-        **tiling.buffers,
-        "values": np.ones(pattern.nnz, np.float32),
-        "x": np.ascontiguousarray(x),
-        "y": np.ascontiguousarray(y),
-        "d": np.zeros(pattern.nnz, np.float32),
-    }
+    buffers = {**tiling.buffers, "values": matrix.values[order], **dense}
 
     def in_order(stored: Array) -> Array:
         result = np.empty_like(stored)
         result[order] = stored
         return result
 
-    defines = {"TILE": SDDMM_TILES[n], "LANE_FEATURES": n // 32}
-    plan = _plan("aspt_sddmm", tiling, 1, (), buffers, defines, timed)
-    return replace(plan, unpermute=in_order)
-
-
-def _plan(
-    entry: str,
-    tiling: Tiling,
-    halves: int,
-    n: tuple[int, ...],
-    buffers: dict[str, Array],
-    defines: Mapping[str, int],
-    timed: Callable[[], float],
-) -> Plan:
-    """The plain kernel, or those over remainder, long rows (of a product, which is told its `n`) and tiles."""
-    m, tail, source = tiling.matrix.m, tuple(buffers), "aspt_spmm.cu" if n else "aspt_sddmm.cu"
+    m, tail, told = matrix.m, tuple(buffers), (n,) if product else ()
     by_rows = ((-(-m // 4), 1, halves), (128, 1, 1))
     if tiling.plain:
-        name, launches = "plain", [Launch(f"{entry}_plain", *by_rows, (m, *n, *tail))]
+        name, launches = "plain", [Launch(f"{entry}_plain", *by_rows, (m, *told, *tail))]
     else:
-        long = bool(n) and tiling.long_rows
-        name, split = f"tiles{len(tiling.tiles)}" + "_long" * long, (int(long),) if n else ()
-        launches = [Launch(f"{entry}_remainder", *by_rows, (m, *n, *split, *tail))]
+        long = product and tiling.long_rows
+        name, split = f"tiles{len(tiling.tiles)}" + "_long" * long, (int(long),) if product else ()
+        launches = [Launch(f"{entry}_remainder", *by_rows, (m, *told, *split, *tail))]
         if long and len(tiling.chunks):
             buffers["chunks"] = chunks = tiling.chunks
-            launches.append(Launch(f"{entry}_long", (len(chunks), 1, halves), (256, 1, 1), (*n, "chunks", *tail)))
+            launches.append(Launch(f"{entry}_long", (len(chunks), 1, halves), (256, 1, 1), (*told, "chunks", *tail)))
         if len(tiling.tiles):
             buffers |= {"tiles": tiling.tiles, "slots": tiling.slots}
             grid = (len(tiling.tiles), 1, halves)
-            launches.append(Launch(f"{entry}_tiles", grid, (1024, 1, 1), (m, *n, "tiles", "slots", *tail)))
-    return Plan(name, "cuda", source, defines, buffers, tail[-1], tuple(launches), generate_ms=timed())
+            launches.append(Launch(f"{entry}_tiles", grid, (1024, 1, 1), (m, *told, "tiles", "slots", *tail)))
+    source, defines = "aspt_spmm.cu" if product else "aspt_sddmm.cu", {"TILE": sizes[n], **lanes}
+    plan = Plan(name, "cuda", source, defines, buffers, tail[-1], tuple(launches), generate_ms=elapsed())
+    return plan if product else replace(plan, unpermute=in_order)
 
 
 @kernel(PAPER, "spmm", "f32", About("paper", "ASpT", nothing_to_tune=True, rank=42))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ _LARGEST_GRID_Y = 65535
 class WideTiling(TileConfiguration):
     """Compile-time shape of `balanced_wide.cu`; what depends on the problem is 0 until it is fitted to one."""
 
+    NAME: ClassVar = "wide_m{0.block_m}_n{0.block_n}_w{0.warps}"
     lanes: int
     vec: int
     warps: int
@@ -52,17 +53,11 @@ class WideTiling(TileConfiguration):
 
     @property
     def block_m(self) -> int:
-        """Rows per block."""
         return self.warps * self.row_steps * (32 // self.lanes)
 
     @property
     def block_n(self) -> int:
-        """Columns per block."""
         return self.lanes * self.vec
-
-    @property
-    def name(self) -> str:
-        return f"wide_m{self.block_m}_n{self.block_n}_w{self.warps}"
 
     @property
     def stage_bytes(self) -> int:
@@ -121,15 +116,6 @@ def pack_panels(matrix: BalancedMatrix, block_m: int, block_n: int) -> NDArray[A
     return np.ascontiguousarray(grouped)
 
 
-def wide_plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
-    """One plan per tiling that fits; `x` is (k, n), of the type of the matrix values.
-
-    Raises `Unsupported` where no panel fits in shared memory.
-    """
-    choices = wide_tilings(matrix.m, x.shape[1], arch)
-    yield from plans_that_fit(choices, lambda tiling: wide_plan(matrix, x, tiling, arch), "no tiling")
-
-
 def wide_plan(matrix: BalancedMatrix, x: Array, tiling: WideTiling, arch: str) -> Plan:
     """The plan of one tiling. Raises `Unsupported` where it does not fit in shared memory or a grid."""
     n, merged = x.shape[1], panel_ranges(matrix)
@@ -152,16 +138,13 @@ def wide_plan(matrix: BalancedMatrix, x: Array, tiling: WideTiling, arch: str) -
 class PaperTiling(TileConfiguration):
     """The paper's mapping of a matrix, `columns` of X at a time and `blocks` resident on a multiprocessor."""
 
+    NAME: ClassVar = "paper_w{0.warps}"
     keep: int
     width: int
     ranges: int
     columns: int
     warps: int
     blocks: int
-
-    @property
-    def name(self) -> str:
-        return f"paper_w{self.warps}"
 
     @property
     def shared_bytes(self) -> int:
@@ -236,4 +219,5 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
         for warps in (32, 16):
             yield paper_plan(matrix, x, arch, warps, shared)
     if wide:
-        yield from wide_plans(matrix, x, arch)
+        choices = wide_tilings(matrix.m, x.shape[1], arch)
+        yield from plans_that_fit(choices, lambda tiling: wide_plan(matrix, x, tiling, arch), "no tiling")

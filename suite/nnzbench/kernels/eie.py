@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,13 +245,10 @@ _NONZERO = 1 / 3
 class ColumnTiling(TileConfiguration):
     """Rows of a slice, warps that share it, and groups of 32 columns for each."""
 
+    NAME: ClassVar = "s{0.slice}_w{0.warps}_g{0.groups}"
     slice: int
     warps: int
     groups: int
-
-    @property
-    def name(self) -> str:
-        return f"s{self.slice}_w{self.warps}_g{self.groups}"
 
     @property
     def shared_bytes(self) -> int:
@@ -259,7 +256,6 @@ class ColumnTiling(TileConfiguration):
 
     @property
     def columns(self) -> int:
-        """Of a block."""
         return 32 * self.warps * self.groups
 
 

@@ -54,7 +54,6 @@ class Tiling(TileConfiguration):
 
     @property
     def height(self) -> int:
-        """Output rows of a tile."""
         return 32 // self.lanes * self.rows
 
 
@@ -94,18 +93,8 @@ class Staged:
         return Staged(piece, left, pitch, ((tiling.height - 1) * shape.stride + 3) * pitch)
 
 
-@dataclass(frozen=True)
-class Packed:
-    """FKW cut at chunks of input channels, as `pattern_conv.cu` reads it."""
-
-    order: NDArray[np.int32]
-    starts: NDArray[np.int32]
-    index: NDArray[np.uint16]
-    weights: Array
-
-
-def pack(kernels: Kernels, order: NDArray[np.int64], tiling: Tiling) -> Packed:
-    """The kernel's arrays; `order` has the filter of each place, all of them."""
+def pack(kernels: Kernels, order: NDArray[np.int64], tiling: Tiling) -> dict[str, Array]:
+    """FKW cut at chunks of input channels, the buffers of `pattern_conv.cu`; `order` has the filter of each place."""
     count, per_group = len(kernels.masks), tiling.filters
     groups = -(-kernels.filters // per_group)
     chunks = -(-kernels.channels // tiling.channels)
@@ -127,12 +116,12 @@ def pack(kernels: Kernels, order: NDArray[np.int64], tiling: Tiling) -> Packed:
     starts = np.concatenate([[0], np.bincount(cell, minlength=groups * chunks * slots).cumsum()])
     index = within if tiling.sorted else within | kernels.pattern << _PATTERN_SHIFT
     spare = 2  # requested and never used
-    return Packed(
-        np.pad(order, (0, groups * per_group - kernels.filters), constant_values=-1).astype(np.int32),
-        starts.astype(np.int32),
-        np.pad(index[sorting], (0, spare)).astype(np.uint16),
-        np.pad(kernels.values[sorting], ((0, spare), (0, 0))),
-    )
+    return {
+        "order": np.pad(order, (0, groups * per_group - kernels.filters), constant_values=-1).astype(np.int32),
+        "starts": starts.astype(np.int32),
+        "index": np.pad(index[sorting], (0, spare)).astype(np.uint16),
+        "weights": np.pad(kernels.values[sorting], ((0, spare), (0, 0))),
+    }
 
 
 def input_loads(kernels: Kernels, tiling: Tiling, stride: int = 1) -> int:
@@ -170,14 +159,8 @@ def make_plan(
     chunks = -(-shape.channels // tiling.channels)
     packed = pack(kernels, order, tiling)
     sizes = (shape.channels, shape.height, shape.width, shape.filters, shape.out_height, shape.out_width)
-    buffers = {
-        "x": np.ascontiguousarray(x),
-        "order": packed.order,
-        "starts": packed.starts,
-        "index": packed.index,
-        "weights": packed.weights.astype(x.dtype, copy=False),
-        "y": np.zeros(shape.output, x.dtype),
-    }
+    packed["weights"] = packed["weights"].astype(x.dtype, copy=False)
+    buffers = {"x": np.ascontiguousarray(x), **packed, "y": np.zeros(shape.output, x.dtype)}
     plan = tiling.plan(
         "pattern_conv",
         (across * down * shape.batch, -(-groups // tiling.warps), 1),

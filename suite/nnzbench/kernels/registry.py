@@ -209,25 +209,23 @@ def known() -> dict[str, About]:
     return {name: about(name) for name in names}
 
 
+def _those(wanted: Callable[[str, About], bool]) -> tuple[str, ...]:
+    return tuple(name for name, one in known().items() if wanted(name, one))
+
+
 def dense_libraries(math: str) -> tuple[str, ...]:
     """Vendors' kernels that multiply by every weight and can do so in that arithmetic, in the order of legends."""
-    return tuple(
-        name for name, one in known().items() if (one.role, one.work) == ("library", "dense") and math in one.maths
-    )
+    return _those(lambda name, one: (one.role, one.work) == ("library", "dense") and math in one.maths)
 
 
 def ours(op: str) -> tuple[str, ...]:
     """Kernels written here that compute `op`, papers' methods and own designs, in the order of legends."""
-    return tuple(
-        name for name, one in known().items() if one.role in OURS and name in _registry and op in _registry[name].ops
-    )
+    return _those(lambda name, one: one.role in OURS and name in _registry and op in _registry[name].ops)
 
 
 def baselines(op: str) -> tuple[str, ...]:
     """Kernels that compute `op` and would be run for their speed: all that are registered but studies of others."""
-    return tuple(
-        name for name, one in known().items() if name in _registry and op in _registry[name].ops and not one.study
-    )
+    return _those(lambda name, one: not one.study and name in _registry and op in _registry[name].ops)
 
 
 def role_of(name: str, variant: str) -> Role:
@@ -249,22 +247,20 @@ def candidates(
         raise Unsupported(f"{kernel.name} does not compute {problem.op}")
     if problem.dtype not in kernel.dtypes:
         raise Unsupported(f"{kernel.name} has no {problem.dtype} form")
+    if isinstance(kernel, VendorKernel):
+        few = getattr(kernel, "untuned", None) if untuned else None
+        found = (few or kernel.candidates)(problem, operands, device)
+    else:
+        found = map(functools.partial(_of_plan, device), kernel.plans(problem, operands, device.arch))
     seen: set[str] = set()
-    for candidate in _candidates(kernel, problem, operands, device, untuned):
+    for candidate in found:
         if candidate.variant in seen:
             raise KernelDefect(f"{kernel.name} has two candidates named '{candidate.variant}' for one problem")
         seen.add(candidate.variant)
         yield candidate
 
 
-def _candidates(
-    kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, untuned: bool
-) -> Iterator[Candidate]:
-    if isinstance(kernel, VendorKernel):
-        few = getattr(kernel, "untuned", None) if untuned else None
-        yield from (few or kernel.candidates)(problem, operands, device)
-        return
+def _of_plan(device: Device, plan: Plan) -> Candidate:
     preload = getattr(device, "preload", None)
-    for plan in kernel.plans(problem, operands, device.arch):
-        ready = functools.partial(preload, plan) if preload else None
-        yield Candidate(plan.variant, plan.math, functools.partial(device.prepare, plan), plan=plan, ready=ready)
+    ready = functools.partial(preload, plan) if preload else None
+    return Candidate(plan.variant, plan.math, functools.partial(device.prepare, plan), plan=plan, ready=ready)

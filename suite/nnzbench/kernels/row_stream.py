@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Dim3, Plan, Unsupported
+from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -39,6 +39,7 @@ _BLOCK = 1 << 15
 class Tiling(TileConfiguration):
     """Compile-time shape of `row_spmm.cu`."""
 
+    NAME: ClassVar = "n{0.block_n}_v{0.vec}_s{0.slots}_p{0.piece}_u{0.unroll}"
     lanes: int
     vec: int
     slots: int
@@ -47,26 +48,16 @@ class Tiling(TileConfiguration):
 
     @property
     def threads(self) -> int:
-        """Threads per block."""
         return self.lanes * self.slots
 
     @property
     def block_n(self) -> int:
-        """Columns per block."""
         return self.lanes * self.vec
 
     @property
     def cut(self) -> tuple[int, int, int]:
         """What the packed matrix follows from."""
         return self.slots, self.piece, self.unroll
-
-    @property
-    def block(self) -> Dim3:
-        return self.threads, 1, 1
-
-    @property
-    def name(self) -> str:
-        return f"n{self.block_n}_v{self.vec}_s{self.slots}_p{self.piece}_u{self.unroll}"
 
 
 @dataclass(frozen=True)
@@ -189,24 +180,6 @@ def batch_sizes(vec: int, storage: Storage) -> tuple[int, ...]:
     return (8,) if vec == 4 else (16,)
 
 
-def _pair_bytes(storage: Storage) -> int:
-    return 4 if storage.short_index else 8
-
-
-def _column_bytes(storage: Storage) -> int:
-    return 2 if storage.half else 4
-
-
-def _pair_instructions(vec: int, storage: Storage) -> int:
-    """Of a warp for a pair (counted in sm_90 code): a product per column, in fp16 with a conversion, and some more."""
-    return 2 * vec + 6 if storage.half else vec + 5
-
-
-def _registers(tiling: Tiling, storage: Storage) -> float:
-    """Roughly, of a thread: pairs and their rows of B in flight, and 32 others."""
-    return 32 + tiling.unroll * ((_column_bytes(storage) * tiling.vec + _pair_bytes(storage)) / 4 + 0.25)
-
-
 def _cycles(tiling: Tiling, lengths: NDArray[np.int64], n: int, storage: Storage, sms: int) -> float:
     """A rough model: the batches that a thread group runs one after another, in as many waves as not all blocks can be
     resident, and the work of all groups, which is wavefronts of L1 or instructions.
@@ -217,9 +190,13 @@ def _cycles(tiling: Tiling, lengths: NDArray[np.int64], n: int, storage: Storage
     chain = int((-(-batches // pieces)).max())
     joins = _JOIN_CYCLES if (pieces > 1).any() else 0
     pairs, warps = int(batches.sum()) * tiling.unroll, int(pieces.sum())
-    wavefronts = _column_bytes(storage) * tiling.vec / 4 + _pair_bytes(storage) / 8
-    instructions = _pair_instructions(tiling.vec, storage)
-    resident = max(1, int(2**16 / (_registers(tiling, storage) * tiling.threads))) * tiling.threads / 32
+    row_bytes = storage.value_bytes * tiling.vec
+    wavefronts = row_bytes / 4 + storage.pair_bytes / 8
+    # of a warp for a pair (counted in sm_90 code): a product per column, in fp16 with a conversion, and some more
+    instructions = 2 * tiling.vec + 6 if storage.half else tiling.vec + 5
+    # roughly, of a thread: pairs and their rows of B in flight, and 32 others
+    registers = 32 + tiling.unroll * ((row_bytes + storage.pair_bytes) / 4 + 0.25)
+    resident = max(1, int(2**16 / (registers * tiling.threads))) * tiling.threads / 32
     waves = math.ceil(warps * tiles / (sms * resident))
     work = pairs * max(wavefronts, instructions / 4) + warps * _WARP_CYCLES  # four schedulers
     return chain * waves * (_BATCH_CYCLES + tiling.unroll * instructions) + joins + work * tiles / sms
@@ -237,8 +214,8 @@ def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling
                 break
             tiling = fit(lanes, vec, piece, min(piece, unroll), longest)
             slots = np.maximum(1, -(-lengths // tiling.piece)).sum()
-            packed_bytes = _pair_bytes(storage) * int(slots) * tiling.piece
-            spare = max(_SPARE_BYTES, _SPARE_FACTOR * _pair_bytes(storage) * matrix.nnz)
+            packed_bytes = storage.pair_bytes * int(slots) * tiling.piece
+            spare = max(_SPARE_BYTES, _SPARE_FACTOR * storage.pair_bytes * matrix.nnz)
             if packed_bytes <= spare and tiling.piece < 1 << 16:
                 found[tiling] = _cycles(tiling, lengths, n, storage, sm_count(arch))
         for tiling in sorted(found, key=found.__getitem__)[:4]:

@@ -27,12 +27,18 @@ class Storage:
         return Storage(half, half and columns <= 65535)
 
     @property
+    def value_bytes(self) -> int:
+        return 2 if self.half else 4
+
+    @property
+    def pair_bytes(self) -> int:
+        return 4 if self.short_index else 8
+
+    @property
     def defines(self) -> dict[str, int | str]:
-        """What `pack.cuh` is told."""
         return {"F16": int(self.half), "INDEX16": int(self.short_index)}
 
     def indices(self, indices: Array) -> Array:
-        """Column indices as stored, padded."""
         return padded(indices.astype(np.uint16 if self.short_index else np.int32))
 
     def name(self, columns: str) -> str:
@@ -50,11 +56,8 @@ def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
     """
     lengths = matrix.row_lengths
     order = np.argsort(-lengths, kind="stable") if swizzle else np.arange(matrix.m)
-    records = np.zeros((matrix.m, 4), dtype=np.int32)
-    records[:, 0] = order
-    records[:, 1] = matrix.offsets[:-1][order]
-    records[:, 2] = matrix.offsets[1:][order]
-    return records
+    records = order, matrix.offsets[:-1][order], matrix.offsets[1:][order], np.zeros_like(order)
+    return np.stack(records, axis=1).astype(np.int32)
 
 
 def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
@@ -111,9 +114,7 @@ def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int
 def padded(array: Array, multiple: int = 8) -> Array:
     """A 1-D array filled up with zeros to a positive multiple of `multiple`, so that its last vector can be loaded."""
     size = max(1, -(-array.size // multiple)) * multiple
-    out = np.zeros(size, dtype=array.dtype)
-    out[: array.size] = array
-    return out
+    return np.pad(array, (0, size - array.size))
 
 
 def vector_width(n: int, itemsize: int) -> int:

@@ -76,16 +76,18 @@ class TileConfiguration:
     DEFINES: ClassVar[Mapping[str, str]] = {}
     """The defines of fields that have another name; an empty one where the program is not told."""
 
+    NAME: ClassVar[str]
+    """Format of `name`, of the configuration's fields and properties: `m{0.block_m}_w{0.warps}`."""
+
     @property
     def name(self) -> str:
         """What a variant is called by: recorded rows are found by it."""
-        raise NotImplementedError
+        return self.NAME.format(self)
 
     @property
     def block(self) -> Dim3:
-        """Threads of a block: the field `threads`, or 32 of each of the field `warps`."""
-        sizes = vars(self)
-        return sizes.get("threads") or 32 * sizes["warps"], 1, 1
+        """Threads of a block: the configuration's `threads`, or 32 of each of its `warps`."""
+        return getattr(self, "threads", None) or 32 * vars(self)["warps"], 1, 1
 
     @property
     def shared_bytes(self) -> int:

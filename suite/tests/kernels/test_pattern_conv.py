@@ -122,9 +122,9 @@ def test_kernels_that_two_filters_share_are_stored_side_by_side():
                     values=np.concatenate([found.values, -found.values]))  # fmt: skip
     order = reordered(twice)
     packed = pack(twice, order, Tiling(filters=2))
-    of_lists = np.diff(packed.starts).reshape(-1, 3)
+    of_lists = np.diff(packed["starts"]).reshape(-1, 3)
     assert of_lists[:, 1:].sum() == 0
-    assert np.array_equal(np.abs(packed.weights[:-2:2]), np.abs(packed.weights[1:-2:2]))
+    assert np.array_equal(np.abs(packed["weights"][:-2:2]), np.abs(packed["weights"][1:-2:2]))
     assert input_loads(twice, Tiling(filters=2)) == input_loads(found, Tiling(filters=1))
 
 

@@ -72,7 +72,6 @@ class Planner:
             )
 
     def rows(self, tiling: Tiling) -> RowTiles:
-        """Row tiles of a tiling."""
         key = (tiling.rows, tile_count(self.matrix, tiling.rows, tiling.row_tiles))
         if key not in self._tiles:
             tiles = share_columns(self.matrix, assign_rows(self.matrix, tiling.rows, tiling.row_tiles))
@@ -82,7 +81,6 @@ class Planner:
         return self._tiles[key]
 
     def cycles(self, tiling: Tiling) -> float:
-        """Estimated clocks of one launch."""
         t, rows = tiling, self.rows(tiling)
         v, wide = t.columns_per_thread, t.tile_columns * t.column_tiles
         across = -(-self.addressing.columns // (wide * t.loop))

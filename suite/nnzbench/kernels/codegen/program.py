@@ -196,29 +196,23 @@ class Program:
         t = schedule.tiling
         self.schedule, self.addressing, self.element, self.values = schedule, addressing, element, values
         self.columns = addressing.columns
-        """Output columns of a row."""
         self.stage_width = t.tile_columns * t.column_tiles
         """Columns of B in the staged tile, and of C that a block computes at once."""
         self.column_groups = -(-self.columns // self.stage_width)
-        """Groups of columns that one block computes at once."""
         wide = (rows for rows in (4, 2) if t.rows % rows == 0 and rows * t.columns_per_thread <= 4)
         self.rows_per_unit = next((rows for rows in wide if t.rows // rows >= t.parts), 1)
         """Rows whose partial sums one warp adds up together, as wide a vector as keeps all warps busy."""
         self.units = t.rows // self.rows_per_unit
-        """Units of a row tile."""
         self.vector = self.rows_per_unit * t.columns_per_thread
         """Floats of a unit that one thread holds: 1, 2 or 4."""
         self.chunk = 16 // element if addressing.run % (16 // element) == 0 else 1
         """Elements one thread copies at a time while staging: 16 bytes where runs of B are aligned to that."""
         self.reduces = t.parts > 1
-        """Whether partial sums meet in shared memory."""
         self.stage_bytes = schedule.k * self.stage_width * element if t.staged else 0
         """Of the staged tile of B, which lies first."""
         self.shared_bytes = self.stage_bytes + (t.warps * t.rows * t.tile_columns * 4 if self.reduces else 0)
-        """Dynamic shared memory of a block."""
         needed = {"zeros": addressing.needs_zeros, "rows": self.reduces, "values": values == "buffer"}
         self.parameters = ["b", "c", *(name for name, wanted in needed.items() if wanted)]
-        """Pointer parameters in order."""
 
     def buffers(self, dense: NDArray[Any], shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """Everything to upload, with the output zeroed in its `shape`; `dense` is B or the image."""
@@ -233,7 +227,6 @@ class Program:
         return {name: found[name] for name in self.parameters}
 
     def launch(self) -> Launch:
-        """Grid and block of the one launch."""
         t = self.schedule.tiling
         across = -(-self.column_groups // t.loop)
         down = self.schedule.tiles // t.row_tiles

@@ -32,7 +32,6 @@ class _Emitter:
         self.full = bool((program.schedule.slots >= 0).all())
 
     def kernel(self) -> list[str]:
-        """All lines of the entry point."""
         p, t = self.p, self.t
         shared = [".extern .shared .align 16 .b8 shared[];"] if p.shared_bytes else []
         parameters = ",\n".join(f"  .param .u64 p_{name}" for name in p.parameters)
@@ -250,7 +249,6 @@ class _Emitter:
         return f"{space}.b16 %y{slot}, [{base}+{offset}];"
 
     def _widen(self, slot: int) -> list[str]:
-        """fp16 to fp32 just before the first use."""
         if self.element == 4:
             return []
         if self.v == 2:

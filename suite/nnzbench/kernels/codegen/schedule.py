@@ -49,17 +49,14 @@ class Tiling:
 
     @property
     def warps(self) -> int:
-        """Warps per block."""
         return self.row_tiles * self.column_tiles * self.parts
 
     @property
     def threads(self) -> int:
-        """Threads per block."""
         return 32 * self.warps
 
     @property
     def tile_columns(self) -> int:
-        """Columns of one column tile."""
         return 32 * self.columns_per_thread
 
     @property

@@ -132,7 +132,6 @@ class ConvModel:
         return sorted(chosen, key=cycles.__getitem__)
 
     def grid(self) -> Iterator[ConvTiling]:
-        """All tilings considered that fit."""
         row_counts = self._row_counts()
         for place in sorted(self._places()):
             for blocks in (1, 2, 3, 4):

@@ -51,7 +51,6 @@ class ConvTiling:
 
     @property
     def outputs(self) -> int:
-        """Output positions of a tile."""
         return self.images * self.height * self.width
 
     @property
@@ -66,12 +65,10 @@ class ConvTiling:
 
     @property
     def registers(self) -> int:
-        """Registers a thread may use."""
         return min(255, 65536 // (self.blocks * self.allotted_threads) // 8 * 8)
 
     @property
     def name(self) -> str:
-        """Variant name, such as `staged_r43_1x28x28_c6_b1`."""
         place = f"{self.images}x{self.height}x{self.width}"
         stages = "" if self.stages == 3 else f"_s{self.stages}"
         order = "_grouped" if self.grouped else ""
@@ -93,11 +90,8 @@ class ConvTile:
         self.across, self.down = -(-s.out_width // t.width), -(-s.out_height // t.height)
         """Tiles side by side in an output row, and one below the other in an output plane."""
         self.tiles = self.across * self.down * -(-s.batch // t.images)
-        """Of the whole output."""
         self.chunks = -(-s.channels // t.chunk)
-        """Of input channels."""
         self.plane = s.height * s.width
-        """Elements of one channel of the image."""
         self.rows = (t.height - 1) * s.stride + s.r
         """Input rows under a tile, those of the padding included."""
         piece = 16 // element
@@ -120,18 +114,14 @@ class ConvTile:
         self.image_pitch = size + (t.height * t.width - size) % _BANKS * (spread and t.images > 1)
         """Elements from image to image of a channel, chosen like `pitch`."""
         self.channel_pitch = t.images * self.image_pitch
-        """Elements from channel to channel."""
         self.stage_bytes = -(-t.chunk * self.channel_pitch * element // 16) * 16
         """Of one chunk, a multiple of 16."""
         self.shared_bytes = t.stages * self.stage_bytes
-        """Dynamic shared memory of a block."""
         self.first_column = self.left if self.across == 1 else 0
         """Staged column where copying starts: the padding of a whole row is never copied."""
         end = min(self.columns, self.left + s.width) if self.across == 1 else self.columns
         self.pieces_per_row = max(1, (end - self.first_column) // piece)
-        """Copies per staged row."""
         self.pieces = t.images * self.rows * self.pieces_per_row
-        """Copies per channel."""
         self.pieces_per_thread = -(-self.pieces // t.threads)
         """Copies of one channel that a thread makes; more than one only where the threads do not suffice."""
         most = max(1, t.threads // self.pieces)
@@ -179,10 +169,8 @@ class ConvProgram:
         self.parts = [range(a, b) for a, b in itertools.pairwise(cuts)]
         """The groups of output channels of each launch, as equal in number as can be."""
         self.out_plane = tile.shape.out_height * tile.shape.out_width
-        """Elements of one channel of the output."""
 
     def buffers(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Everything to upload; `x` is NCHW, and so is the output `y`."""
         return {"x": np.ascontiguousarray(x), "y": np.zeros(self.tile.shape.output, x.dtype)}
 
     def launches(self, sources: Sequence[str]) -> tuple[Launch, ...]:

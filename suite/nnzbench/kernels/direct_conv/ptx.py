@@ -32,7 +32,6 @@ class _Emitter:
         self.asynchronous = target.has("cp_async") and self.bytes >= 4
 
     def kernel(self) -> list[str]:
-        """All lines of the entry point."""
         own = self.tile.pieces_per_thread
         return [
             ".extern .shared .align 16 .b8 shared[];",

@@ -88,7 +88,6 @@ class Strands:
 
     @property
     def columns(self) -> NDArray[np.uint32]:
-        """(nnz,) the column of each nonzero."""
         return self.words.view(np.uint32)[:-4:2]
 
     def landed(self, step_of: NDArray[np.int64], steps: int) -> NDArray[np.int64]:

@@ -50,7 +50,6 @@ class Tiling(RingTiling):
 
     @property
     def block_m(self) -> int:
-        """Rows per block."""
         return self.warps * self.row_steps * self.sub
 
     def chunks(self, columns: int) -> int:
@@ -70,22 +69,6 @@ class Tiling(RingTiling):
     def name(self) -> str:
         text = f"m{self.block_m}_k{self.block_n}_p{self.parts}_c{self.block_k}_w{self.warps}_l{self.lanes}"
         return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A pattern in the order in which the warps of one tiling meet it; see the header of `ring_sddmm.cu`."""
-
-    starts: NDArray[np.int32]
-    """(parts * groups * warps,) each warp's first unit."""
-    trips: NDArray[np.uint8]
-    """(parts * groups * warps, chunks + 1, 4): units of each row set in each step, none behind the last."""
-    row_ids: NDArray[np.int32]
-    """(parts, groups, warps, row_steps, sub), -1 where there is no row."""
-    offsets: NDArray[np.uint32]
-    """(units, 4) byte offsets in the ring."""
-    positions: NDArray[np.int32]
-    """(units, 4) entries of the pattern, -1 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +118,12 @@ def _deal(parted: _Parted, tiling: Tiling) -> NDArray[np.int64]:
     return np.stack(dealt)
 
 
-def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
-    """Orders the nonzeros of `pattern`, which has some, as the warps of `tiling` meet them.
+def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> dict[str, Array]:
+    """The buffers of `pattern`, which has nonzeros, by name (see the header of `ring_sddmm.cu`).
 
-    `shared` is what its packings share.
+    Byte `offsets` in the ring and `positions` among the pattern's entries, -1 where there is none, are (units, 4), as
+    the warps of `tiling` meet them; `row_ids` are (parts, groups, warps, row_steps, sub), -1 where there is no row.
+    `shared` is what packings share.
     """
     shared = shared or SharedWork()
     sub, chunks = tiling.sub, tiling.chunks(pattern.k)
@@ -161,13 +146,13 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Pack
     offsets[_UNIT * layout.units :], positions[_UNIT * layout.units :] = offset_of[-1], 0xFFFFFFFF
     for span, words in layout.read(strands.words):
         offsets[span], positions[span] = offset_of[words[:, 0]], words[:, 1]
-    return Packed(
-        starts=layout.starts,
-        trips=layout.trips,
-        row_ids=np.where(dealt >= 0, parted.row[dealt], -1).astype(np.int32),
-        offsets=offsets.reshape(-1, _UNIT),
-        positions=positions.view(np.int32).reshape(-1, _UNIT),
-    )
+    return {
+        "starts": layout.starts,
+        "trips": layout.trips,
+        "row_ids": np.where(dealt >= 0, parted.row[dealt], -1).astype(np.int32),
+        "offsets": offsets.reshape(-1, _UNIT),
+        "positions": positions.view(np.int32).reshape(-1, _UNIT),
+    }
 
 
 # lanes and floats per lane; then warps and row sets
@@ -240,9 +225,9 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > _MOST_SLICES):
         raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
     packed = pack(pattern, tiling, shared)
-    groups = packed.row_ids.shape[1]
+    groups = packed["row_ids"].shape[1]
     dense = {name: operands.dense[name] for name in "ab"}
-    buffers: dict[str, Array] = {**vars(packed), **dense, "d": np.empty(pattern.nnz, dtype=np.float32)}
+    buffers: dict[str, Array] = {**packed, **dense, "d": np.empty(pattern.nnz, dtype=np.float32)}
     chunks, count, args = tiling.chunks(pattern.k), pattern.nnz, [*buffers]
     strands = min(32, power_of_two_at_least(-(-slices // _STRAND_SLICES)))
     then: tuple[Launch, ...] = ()

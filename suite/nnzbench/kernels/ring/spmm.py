@@ -50,7 +50,6 @@ class Tiling(RingTiling):
 
     @property
     def block_m(self) -> int:
-        """Rows per block."""
         return self.warps // self.ksplit * self.row_steps * self.sub
 
     @property
@@ -89,20 +88,6 @@ class Tiling(RingTiling):
         return text + f"_s{self.ksplit}" * (self.ksplit > 1)
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A matrix in the stream order of one tiling; see the header of `ring_spmm.cu`."""
-
-    starts: NDArray[np.int32]
-    """(groups * warps,) each warp's first unit in the stream."""
-    trips: NDArray[np.uint8]
-    """(groups * warps, steps + 1, 4): units of each row set in each step, none behind the last."""
-    row_ids: NDArray[np.int32]
-    """(groups, warps / ksplit, row_steps, sub), -1 where there is no row."""
-    stream: NDArray[np.uint32]
-    """(units, 4) words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit halves."""
-
-
 def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
     """Nonzero j of a row goes to its part j % split, so that all parts are as long and advance at the same rate."""
     part = np.arange(split)
@@ -118,8 +103,11 @@ def _dealt(lengths: NDArray[np.int64], tiling: Tiling, shared: SharedWork) -> ND
     return shared.once(("dealt", *places), lambda: deal_bundles(lengths, *places))
 
 
-def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
-    """Orders the nonzeros of `matrix` as the warps of `tiling` meet them; `shared` is what its packings share.
+def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> dict[str, Array]:
+    """The buffers of `matrix` by name (see the header of `ring_spmm.cu`), as the warps of `tiling` meet its nonzeros.
+
+    `stream` (units, 4) has words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit ones.
+    `row_ids` are (groups, warps / ksplit, row_steps, sub), -1 where there is no row. `shared` is what packings share.
 
     Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
     """
@@ -142,15 +130,10 @@ def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packe
     offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * row_offset
     stream = np.empty((unit * (layout.units + _MOST_READ_AHEAD * sub), 2), dtype=f"<u{tiling.value_bytes}")
     stream[unit * layout.units :] = offsets[-1], 0
-    for span, words in layout.read(strands.words):
-        stream[span, 0], stream[span, 1] = offsets[words[:, 0]], words[:, 1]
-
-    return Packed(
-        starts=layout.starts,
-        trips=layout.trips,
-        row_ids=row_ids.astype(np.int32),
-        stream=stream.view(np.uint32).reshape(-1, 4),
-    )
+    for span, halves in layout.read(strands.words):
+        stream[span, 0], stream[span, 1] = offsets[halves[:, 0]], halves[:, 1]
+    words = stream.view(np.uint32).reshape(-1, 4)
+    return {"starts": layout.starts, "trips": layout.trips, "row_ids": row_ids.astype(np.int32), "stream": words}
 
 
 # lanes and columns per lane, by the bytes of a value; then warps, row sets and warps per row
@@ -231,8 +214,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     elapsed = shared.timer()
     packed = pack(operands.sparse, tiling, shared)
     b = operands.dense["b"]
-    buffers: dict[str, Array] = {**vars(packed), "b": b, "c": np.empty((problem.m, problem.n), dtype=b.dtype)}
-    grid = (len(packed.row_ids), -(-problem.n // tiling.block_n), 1)
+    buffers = {**packed, "b": b, "c": np.empty((problem.m, problem.n), dtype=b.dtype)}
+    grid = (len(packed["row_ids"]), -(-problem.n // tiling.block_n), 1)
     sizes = (problem.k, problem.n, tiling.steps(problem.k).size)
     fill = {"FILL": math.gcd(problem.n, 16 // tiling.value_bytes)}
     return tiling.plan("ring_spmm", grid, sizes, buffers, defines=fill, generate_ms=elapsed())

@@ -37,14 +37,11 @@ _MOST_ITEMS = 64
 class Rows(TileConfiguration):
     """`width` threads per row, `rows` rows per block, `items` entries kept per thread."""
 
+    NAME: ClassVar = "w{0.width}_y{0.rows}_i{0.items}"
     DEFINES: ClassVar = {"width": "BLOCK_WIDTH", "rows": "BLOCK_ROWS"}
     width: int = 32
     rows: int = 4
     items: int = 8
-
-    @property
-    def name(self) -> str:
-        return f"w{self.width}_y{self.rows}_i{self.items}"
 
     @property
     def block(self) -> Dim3:
@@ -76,12 +73,9 @@ def sparse_softmax(problem: Problem, operands: Operands, arch: str) -> Iterator[
 class MaskedRow(TileConfiguration):
     """A block to a row, `items` scores to a thread."""
 
+    NAME: ClassVar = "t{0.threads}_i{0.items}"
     threads: int
     items: int
-
-    @property
-    def name(self) -> str:
-        return f"t{self.threads}_i{self.items}"
 
 
 def mask_bits(mask: CSR) -> NDArray[np.uint32]:
@@ -157,13 +151,10 @@ def sparse_attention(problem: Problem, operands: Operands, arch: str) -> Iterato
 class Outputs(TileConfiguration):
     """`outputs` neighbouring outputs per thread."""
 
+    NAME: ClassVar = "o{0.outputs}_t{0.threads}"
     stride: int
     outputs: int
     threads: int
-
-    @property
-    def name(self) -> str:
-        return f"o{self.outputs}_t{self.threads}"
 
 
 def depthwise_plan(problem: Problem, operands: Operands, outputs: int, threads: int) -> Plan:
@@ -206,11 +197,8 @@ _ROW_STREAM_PLANS = 8
 class Columns(TileConfiguration):
     """A thread per column of a row."""
 
+    NAME: ClassVar = "t{0.threads}"
     threads: int = 128
-
-    @property
-    def name(self) -> str:
-        return f"t{self.threads}"
 
 
 def bias_relu_plan(bias: Array, product: Array) -> Plan:

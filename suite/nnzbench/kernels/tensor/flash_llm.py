@@ -6,7 +6,6 @@ Its format, Tiled-CSL: tiles of 128x64, each nonzero a 32-bit word of its value 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -31,18 +30,10 @@ _GROUP = 4
 _WORDS = NDArray[np.uint32]
 
 
-@dataclass(frozen=True)
-class TiledCsl:
-    """A matrix as `flash_llm.cu` reads it; see its header."""
-
-    offsets: NDArray[np.int32]
-    """(tiles + 2,) where each tile's words start, in units of four; the last tile is an empty one."""
-    words: _WORDS
-    """(units, 4)"""
-
-
-def pack(matrix: CSR) -> TiledCsl:
+def pack(matrix: CSR) -> dict[str, Array]:
     """Packs a matrix of fp16 values whose sizes are multiples of a tile's; entries of 0.0 and -0.0 count as absent.
+
+    `offsets` (tiles + 2,) tell where each tile's `words` (units, 4) start; the last tile is an empty one.
 
     The words of a tile are dealt to lanes as the paper's code does it: each of a bank's words in turn to the next lane,
     from the bank with the most words left. Tiles are filled up to whole groups of four with zeros at empty places.
@@ -56,7 +47,7 @@ def pack(matrix: CSR) -> TiledCsl:
     offsets = np.cumsum(np.concatenate([*counts, [0]]))
     if offsets[-1] >= 1 << 31:
         raise Unsupported(f"{offsets[-1]} groups of four words are too many for 32-bit offsets")
-    return TiledCsl(offsets.astype(np.int32), np.concatenate(parts).reshape(-1, _GROUP))
+    return {"offsets": offsets.astype(np.int32), "words": np.concatenate(parts).reshape(-1, _GROUP)}
 
 
 def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, NDArray[np.int64]]:

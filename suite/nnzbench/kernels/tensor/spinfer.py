@@ -6,7 +6,6 @@ Its format, TCA-BME: a bit per element in the order in which tensor cores use th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -26,27 +25,11 @@ _TOGETHER = 8
 """Values that one asynchronous copy brings."""
 
 
-@dataclass(frozen=True)
-class Bitmaps:
-    """A matrix as `spinfer.cu` reads it; see its header."""
-
-    offsets: NDArray[np.int32]
-    """(tiles + 1,) where each tile's values start, in eights."""
-    strips: NDArray[np.int32]
-    """(tiles, 4) values of the tile before each of its strips of 16 rows."""
-    maps: NDArray[np.uint64]
-    """(tiles, 64)"""
-    values: NDArray[np.uint16]
-    """(eights, 8)"""
-
-    @property
-    def most_values(self) -> int:
-        """Of a tile, in whole eights."""
-        return _TOGETHER * int(np.diff(self.offsets).max(initial=0))
-
-
-def pack(matrix: CSR) -> Bitmaps:
+def pack(matrix: CSR) -> dict[str, Array]:
     """Packs a matrix of fp16 values whose sizes are multiples of 64; entries of 0.0 and -0.0 count as absent.
+
+    Of the `values` (eights, 8), `offsets` (tiles + 1,) tell where each tile's start, in eights, and `strips` (tiles, 4)
+    how many stand before each of its strips of 16 rows; `maps` are (tiles, 64).
 
     Raises `Unsupported` where there are too many values for 32-bit offsets.
     """
@@ -70,12 +53,14 @@ def pack(matrix: CSR) -> Bitmaps:
     offsets = np.cumsum(np.concatenate(eights))
     if _TOGETHER * offsets[-1] >= 1 << 31:
         raise Unsupported(f"{_TOGETHER * offsets[-1]} values are too many for 32-bit offsets")
-    return Bitmaps(
-        offsets.astype(np.int32),
-        strips.reshape(-1, _STRIPS),
-        maps.reshape(-1, TILE),
-        np.concatenate(values).reshape(-1, _TOGETHER),
-    )
+    held = np.concatenate(values).reshape(-1, _TOGETHER)
+    by_tile: dict[str, Array] = {"strips": strips.reshape(-1, _STRIPS), "maps": maps.reshape(-1, TILE)}
+    return {"offsets": offsets.astype(np.int32), **by_tile, "values": held}
+
+
+def most_values(offsets: Array) -> int:
+    """Values of the fullest tile, in whole eights."""
+    return _TOGETHER * int(np.diff(offsets).max(initial=0))
 
 
 def _in_order(matrix: CSR, first: int) -> NDArray[np.uint16]:
@@ -95,14 +80,14 @@ _VALUES_TOGETHER = 64
 """Room for a tile's values comes in whole rows of B's tile."""
 
 
-def value_bytes(most_values: int) -> int:
+def value_bytes(most: int) -> int:
     """Room for the values of the fullest tile."""
-    return -(-most_values // _VALUES_TOGETHER) * _VALUES_TOGETHER * 2
+    return -(-most // _VALUES_TOGETHER) * _VALUES_TOGETHER * 2
 
 
-def shared_bytes(columns: int, most_values: int) -> int:
+def shared_bytes(columns: int, most: int) -> int:
     """Bitmaps and values of a tile of A, two stages of B, and later the block's sums in fp32."""
-    return max(8 * TILE + value_bytes(most_values) + 2 * max(columns, 16) * TILE_K * 2, columns * (TILE + 4) * 4)
+    return max(8 * TILE + value_bytes(most) + 2 * max(columns, 16) * TILE_K * 2, columns * (TILE + 4) * 4)
 
 
 def structure_bytes(problem: Problem, nnz: int) -> int:
@@ -142,6 +127,6 @@ def spinfer(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         arch,
         (TILE, columns, _resident(columns, arch)),
         pack,
-        lambda packed: shared_bytes(columns, packed.most_values),
-        lambda packed: (value_bytes(packed.most_values),),
+        lambda packed: shared_bytes(columns, most_values(packed["offsets"])),
+        lambda packed: (value_bytes(most_values(packed["offsets"])),),
     )

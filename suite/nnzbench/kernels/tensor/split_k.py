@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,8 +22,8 @@ COLUMNS = (8, 16, 32, 64, 128)
 MOST_PARTS = 9
 """Of K, in the papers' tables of what they chose for each shape."""
 _ALIGN = 128
-Packed = TypeVar("Packed")
-"""A matrix in the paper's format: a dataclass of buffers."""
+Packed = dict[str, Array]
+"""A matrix in the paper's format: its buffers by name."""
 
 
 def block_columns(problem: Problem, arch: str) -> int:
@@ -63,14 +63,11 @@ def parts_to_try(tiles: int, blocks: int, arch: str, resident: int) -> list[int]
 class Tiling(TileConfiguration):
     """Columns and rows of C that a block computes, and the parts of K."""
 
+    NAME: ClassVar = "n{0.columns}_m{0.rows}_s{0.parts}"
     DEFINES: ClassVar = {"rows": "", "parts": ""}
     columns: int
     rows: int
     parts: int
-
-    @property
-    def name(self) -> str:
-        return f"n{self.columns}_m{self.rows}_s{self.parts}"
 
     @property
     def block(self) -> Dim3:
@@ -90,7 +87,7 @@ def plans(
     """One plan of the kernel `entry` per number of parts of K, the likeliest first.
 
     `block` is rows and columns of a block, and how many a multiprocessor holds. The kernel is given m, n, k, parts,
-    `scalars`, the fields of the matrix packed, B (n, k) and C (n, m), or for several parts their sums (parts, n, m),
+    `scalars`, the buffers of the matrix packed, B (n, k) and C (n, m), or for several parts their sums (parts, n, m),
     which `add_parts` then adds.
     """
     rows, columns, resident = block
@@ -101,7 +98,7 @@ def plans(
         packed = shared.once_for(operands.sparse, entry, lambda: pack(operands.sparse))
         generate_ms = elapsed()
         b = shared.once("b", lambda: np.ascontiguousarray(operands.dense["b"].T))
-        buffers: dict[str, Array] = {**vars(packed), "b": b, "c": np.empty((n, m), dtype=np.float16)}
+        buffers = {**packed, "b": b, "c": np.empty((n, m), dtype=np.float16)}
         args, then = [*buffers], []
         if parts > 1:
             args[-1] = "partial"

@@ -81,12 +81,10 @@ class Tiling(TileConfiguration):
 
     @property
     def element_bytes(self) -> int:
-        """Of B and C."""
         return 4 if self.tf32 else 2
 
     @property
     def sums(self) -> int:
-        """16x8 tiles of sums of a strip."""
         return STRIP_ROWS // 16 * (self.block_n // 8)
 
     @property
@@ -96,7 +94,6 @@ class Tiling(TileConfiguration):
 
     @property
     def chunk_columns(self) -> int:
-        """Columns of a chunk of packed words."""
         return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
 
     @property

@@ -19,7 +19,7 @@ from nnzbench.kernels.tensor.strips import from_bf16, stored_dense, stored_weigh
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
@@ -34,24 +34,11 @@ _STEPS = 5
 """Bits of a step."""
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """See the header of `delta_spmv.cu`."""
-
-    offsets: NDArray[np.int32]
-    """(m + 1,)"""
-    low: NDArray[np.uint16]
-    """(chunks, 8)"""
-    high: NDArray[np.uint16]
-    """(chunks, 8)"""
-    near: NDArray[np.uint32]
-    """(chunks, 2)"""
-    far: NDArray[np.uint32]
-    """(chunks,)"""
-
-
-def pack(matrix: CSR) -> Chunks:
+def pack(matrix: CSR) -> dict[str, Array]:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
+
+    The buffers of `delta_spmv.cu`, whose header explains them: `offsets` (m + 1,), and of each chunk `low` and `high`,
+    eight values each, and places, two words `near` and one `far`.
 
     Raises `ValueError` for more than `MOST_COLUMNS` columns.
     """
@@ -63,13 +50,9 @@ def pack(matrix: CSR) -> Chunks:
     counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)])
     values = np.concatenate([np.zeros((0, CHUNK), np.uint16), *(value for _, value, _ in parts)])
     words = np.concatenate([np.zeros((0, 3), np.uint32), *(word for _, _, word in parts)])
-    return Chunks(
-        np.cumsum(counts).astype(np.int32),
-        np.ascontiguousarray(values[:, :8]),
-        np.ascontiguousarray(values[:, 8:]),
-        np.ascontiguousarray(words[:, :2]),
-        np.ascontiguousarray(words[:, 2]),
-    )
+    held = {"low": values[:, :8], "high": values[:, 8:], "near": words[:, :2], "far": words[:, 2]}
+    offsets = {"offsets": np.cumsum(counts).astype(np.int32)}
+    return {**offsets, **{name: np.ascontiguousarray(part) for name, part in held.items()}}
 
 
 _Part = tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[np.uint32]]
@@ -123,14 +106,11 @@ _BLOCKS = (2, 3)
 class Tiling(TileConfiguration):
     """Lanes of a row, a power of two up to 32, and blocks per multiprocessor."""
 
+    NAME: ClassVar = "l{0.lanes}_b{0.blocks}"
     DEFINES: ClassVar = {"lanes": "", "warps": ""}
     lanes: int
     blocks: int
     warps: int = _WARPS
-
-    @property
-    def name(self) -> str:
-        return f"l{self.lanes}_b{self.blocks}"
 
 
 def make_plan(
@@ -148,13 +128,12 @@ def make_plan(
     bf16 = problem.dtype == "bf16"
     sparse = operands.sparse
     fp8 = problem.dtype == "f8"
-    packed: Chunks = shared.once_for(
+    held = shared.once_for(
         sparse, ("delta_spmv", fp8), lambda: pack(sparse.with_values(stored_weights(sparse.values, problem.dtype)))
     )
-    held = vars(packed)
     if fp8:
-        both = np.concatenate([packed.low, packed.high], axis=1).astype(np.uint8)
-        held = {"offsets": packed.offsets, "low": both, "near": packed.near, "far": packed.far}
+        both = np.concatenate([held["low"], held["high"]], axis=1).astype(np.uint8)
+        held = {name: both if name == "low" else held[name] for name in ("offsets", "low", "near", "far")}
     resident = min(blocks, block_shared_bytes(arch) // bytes_of_x)
     needed = -(-problem.m // (_WARPS * 32 // lanes))
     x = stored_dense(operands.dense["b"], problem.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -191,19 +191,27 @@ def pack(
         return _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
-    parts, sizes, counts = zip(*packed, strict=True) if packed else ((), (), ())
-    size = np.concatenate([np.zeros(0, dtype=np.int64), *sizes])
+    counts = np.concatenate([np.zeros(1, np.int64), *(counts for _, _, counts in packed)])
+    return assembled([part[:2] for part in packed], np.cumsum(counts), strips, panels)
+
+
+def assembled(
+    parts: Sequence[tuple[NDArray[np.uint32], NDArray[np.int64]]],
+    panel_chunks: NDArray[np.int64],
+    strips: int,
+    panels: int,
+) -> Strips:
+    """`Strips` of parts, each the units of its chunks (units, 4) and how many each has.
+
+    Raises `ValueError` for 2^31 or more units.
+    """
+    size = np.concatenate([np.zeros(0, dtype=np.int64), *(size for _, size in parts)])
     offsets = np.concatenate([[0], np.cumsum(size)])
     if offsets[-1] >= 1 << 31:
         raise ValueError(f"a packed matrix of {offsets[-1]} units of 16 bytes is too large for 32-bit offsets")
-    return Strips(
-        panel_chunks=np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts])).astype(np.int32),
-        offsets=offsets.astype(np.int32),
-        stream=np.concatenate([np.zeros((0, 4), dtype=np.uint32), *parts]),
-        strips=strips,
-        panels=panels,
-        slot_bytes=16 * int(size.max(initial=1)),
-    )
+    stream = np.concatenate([np.zeros((0, 4), dtype=np.uint32), *(part for part, _ in parts)])
+    slot_bytes = 16 * int(size.max(initial=1))
+    return Strips(panel_chunks.astype(np.int32), offsets.astype(np.int32), stream, strips, panels, slot_bytes)
 
 
 def strip_count(m: int, multiple: int) -> int:

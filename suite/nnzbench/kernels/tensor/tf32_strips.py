@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips
+from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, assembled
 from nnzbench.matrices.formats import CSR
 
 STEP_COLUMNS = 8
@@ -42,25 +42,13 @@ def pack(matrix: CSR, map_words: int, panel_columns: int) -> Strips:
     columns = chunk_columns(map_words)
     chunks = -(-matrix.k // columns)  # of a strip
     at_once = max(1, _BLOCK_ELEMENTS // max(1, STRIP_ROWS * chunks * columns))
-    parts, sizes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
-    for first in range(0, strips, at_once):
-        part, size = _chunks(_registers(matrix, first, min(at_once, strips - first), chunks, columns), map_words)
-        parts.append(part)
-        sizes.append(size)
-    size = np.concatenate(sizes)
-    offsets = np.concatenate([[0], np.cumsum(size)])
-    if offsets[-1] >= 1 << 31:
-        raise ValueError(f"a packed matrix of {offsets[-1]} units of 16 bytes is too large for 32-bit offsets")
+    parts = [
+        _chunks(_registers(matrix, first, min(at_once, strips - first), chunks, columns), map_words)
+        for first in range(0, strips, at_once)
+    ]
     before = np.minimum(np.arange(panels) * (panel_columns // columns), chunks)
     panel_chunks = (np.arange(strips)[:, None] * chunks + before).ravel()
-    return Strips(
-        panel_chunks=np.append(panel_chunks, strips * chunks).astype(np.int32),
-        offsets=offsets.astype(np.int32),
-        stream=np.concatenate(parts).reshape(-1, 4),
-        strips=strips,
-        panels=panels,
-        slot_bytes=16 * int(size.max(initial=1)),
-    )
+    return assembled(parts, np.append(panel_chunks, strips * chunks), strips, panels)
 
 
 def _registers(matrix: CSR, first: int, count: int, chunks: int, columns: int) -> NDArray[np.uint32]:
@@ -77,7 +65,7 @@ def _registers(matrix: CSR, first: int, count: int, chunks: int, columns: int) -
 
 
 def _chunks(registers: NDArray[np.uint32], map_words: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """The words of all chunks one after another, and how many units of 16 bytes each has."""
+    """The units of all chunks, (units, 4), and how many each has."""
     there = registers != 0
     words = np.packbits(there, axis=2, bitorder="little").view("<u4").reshape(-1, _LANES, map_words)
     bits = words.swapaxes(1, 2).reshape(-1, _LANES * map_words)
@@ -92,4 +80,4 @@ def _chunks(registers: NDArray[np.uint32], map_words: int) -> tuple[NDArray[np.u
     out[at[:, None] + np.arange(head)] = heads
     shift = at + head - (np.cumsum(count) - count)
     out[np.arange(count.sum()) + np.repeat(shift, count)] = registers[there]
-    return out, size
+    return out.reshape(-1, 4), size

@@ -136,7 +136,7 @@ def test_fp16_keeps_inf_and_nan_and_overflows_to_inf():
 
 def filled(packed, tiling):
     """Places of the stream that warps go through."""
-    return packed.trips.sum(dtype=np.int64) * tiling.sub * tiling.unit
+    return packed["trips"].sum(dtype=np.int64) * tiling.sub * tiling.unit
 
 
 def test_a_window_keeps_padding_low_and_warps_even():
@@ -146,7 +146,7 @@ def test_a_window_keeps_padding_low_and_warps_even():
     assert filled(ring.pack(sparse, narrow), narrow) > 1.5 * sparse.nnz
     packed = ring.pack(sparse, wide)
     assert filled(packed, wide) < 1.03 * sparse.nnz
-    per_warp = packed.trips.sum(axis=2, dtype=np.int64).reshape(-1, wide.warps, packed.trips.shape[1])
+    per_warp = packed["trips"].sum(axis=2, dtype=np.int64).reshape(-1, wide.warps, packed["trips"].shape[1])
     assert per_warp.max(axis=1).sum() < 1.45 * per_warp.mean(axis=1).sum()
     assert per_warp.sum(axis=(1, 2)).max() < 1.02 * per_warp.sum(axis=(1, 2)).mean()
 

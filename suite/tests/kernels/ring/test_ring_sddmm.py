@@ -114,11 +114,11 @@ def test_a_part_of_the_columns_may_have_no_entries():
 def test_long_rows_are_shared_out_and_padding_is_low():
     tiling = Tiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
     even = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1), tiling)
-    assert even.trips.sum(dtype=np.int64) * tiling.sub * 4 < 1.06 * 104_858  # about as many nonzeros
-    assert len(np.unique(even.row_ids)) == even.row_ids.size == 1024
+    assert even["trips"].sum(dtype=np.int64) * tiling.sub * 4 < 1.06 * 104_858  # about as many nonzeros
+    assert len(np.unique(even["row_ids"])) == even["row_ids"].size == 1024
     uneven = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1, full=5), tiling)
-    assert (uneven.row_ids == 5).sum() >= 5
-    warps = uneven.trips.sum(axis=(1, 2), dtype=np.int64)
+    assert (uneven["row_ids"] == 5).sum() >= 5
+    warps = uneven["trips"].sum(axis=(1, 2), dtype=np.int64)
     assert warps.max() < 1.5 * warps.mean()
 
 

@@ -1,7 +1,5 @@
 """`delta_spmv` against float64 on the processor, and its packed chunks against the matrix that they hold."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
@@ -9,7 +7,7 @@ from on_cpu import spmm_operands as operands
 from test_tensor_spmm import assert_spoils_its_users_alone, problem, whole
 
 from nnzbench.kernels.tensor import spmv
-from nnzbench.kernels.tensor.spmv import Chunks, delta_spmv, make_plan, pack
+from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -82,8 +80,8 @@ def test_packing_in_blocks_changes_nothing(density, monkeypatch):
     sparse = sparse.with_values(sparse.values.astype(np.float16))
     packed = pack(sparse)
     monkeypatch.setattr(spmv, "_BLOCK_NONZEROS", 100)
-    for name, part in vars(pack(sparse)).items():
-        assert np.array_equal(part, getattr(packed, name)), name
+    for name, part in pack(sparse).items():
+        assert np.array_equal(part, packed[name]), name
 
 
 def test_columns_far_apart_and_values_that_are_zero():
@@ -117,5 +115,5 @@ def test_a_vector_that_does_not_fit_in_shared_memory():
 def test_entries_of_either_zero_take_no_place():
     zeros = CSR.from_dense(np.ones((2, 5), np.float16)).with_values(np.array([1, 0.0, -0.0, 2, 3] * 2, np.float16))
     packed, wanted = pack(zeros), pack(CSR.from_dense(zeros.to_dense()))
-    for field in dataclasses.fields(Chunks):
-        np.testing.assert_array_equal(getattr(packed, field.name), getattr(wanted, field.name))
+    for name, part in packed.items():
+        np.testing.assert_array_equal(part, wanted[name])

@@ -14,12 +14,12 @@ def halves(sparse):
 
 
 def tile_words(packed, tile):
-    return packed.words[packed.offsets[tile] : packed.offsets[tile + 1]].ravel()
+    return packed["words"][packed["offsets"][tile] : packed["offsets"][tile + 1]].ravel()
 
 
 def unpacked(packed, m, k):
     dense = np.zeros((m, k), dtype=np.float16)
-    for tile in range(packed.offsets.size - 2):
+    for tile in range(packed["offsets"].size - 2):
         words = tile_words(packed, tile)
         place = words >> 16
         row = place // TILE_COLUMNS
@@ -34,8 +34,8 @@ def unpacked(packed, m, k):
 def test_packed_tiles_hold_the_matrix(density):
     sparse = halves(matrix(256, 192, density, empty=(5,), full=9 if density else -1))
     packed = pack(sparse)
-    assert packed.offsets.size == 2 * 3 + 2
-    assert packed.offsets[-1] == packed.offsets[-2] == len(packed.words)
+    assert packed["offsets"].size == 2 * 3 + 2
+    assert packed["offsets"][-1] == packed["offsets"][-2] == len(packed["words"])
     assert np.array_equal(unpacked(packed, 256, 192), sparse.to_dense())
 
 
@@ -88,5 +88,5 @@ def test_values_that_are_zero_count_as_absent():
     values = np.array([0.0, -0.0, 2.0], np.float16)
     offsets = np.concatenate([[0], np.full(128, 3)]).astype(np.int32)
     packed = pack(CSR(128, 64, offsets, np.array([0, 1, 3], np.int32), values))
-    assert np.count_nonzero(packed.words & 0xFFFF) == 1
-    assert packed.offsets.tolist() == [0, 1, 1]
+    assert np.count_nonzero(packed["words"] & 0xFFFF) == 1
+    assert packed["offsets"].tolist() == [0, 1, 1]
