@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from on_cpu import conv_layer
 from ptx_interpreter import Kernel
 
+from nnzbench.build.cache import Job, build
 from nnzbench.kernels.codegen.model import Planner
 from nnzbench.kernels.codegen.program import MatrixColumns
 from nnzbench.kernels.codegen.schedule import Tiling
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Plan
+from nnzbench.plans.plan import Plan, Resources, Unsupported
+from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.problem import ConvShape, DType
 from nnzbench.problems.reference import Reference, reference
 
@@ -19,6 +22,19 @@ from nnzbench.problems.reference import Reference, reference
 def truth(matrix: CSR, b: np.ndarray) -> Reference:
     a = matrix.to_scipy()
     return Reference(a @ b.astype(np.float64), abs(a) @ abs(b.astype(np.float64)))
+
+
+def assembled(source: str, arch: str, entry: str) -> Resources:
+    """What the assembler says of the PTX; skips the test where there is none."""
+    try:
+        return build(Job("ptx", source, arch).program()).resources[entry]
+    except Unsupported as error:
+        pytest.skip(str(error))
+
+
+def right(result: np.ndarray, expected: Reference, math: str = "f32") -> bool:
+    """Whether it is, for that arithmetic."""
+    return passes(relative_error(result, expected), math)
 
 
 def interpret(plan: Plan, backward: bool = False) -> np.ndarray:

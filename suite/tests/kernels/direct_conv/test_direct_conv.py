@@ -8,8 +8,8 @@ import ptx_interpreter
 import pytest
 from on_cpu import check, error_of, fresh_cache, matrix  # noqa: F401
 from on_cpu import conv_layer as layer
+from sparsert_programs import assembled
 
-from nnzbench.build.cache import Job, build
 from nnzbench.kernels.direct_conv import convolution as direct_conv
 from nnzbench.kernels.direct_conv.convolution import ConvModel
 from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling, make_program
@@ -200,11 +200,7 @@ def test_the_assembler_keeps_all_sums_in_registers():
     problem, operands = layer(ConvShape(8, 32, 28, 28, 104, 3, 3, 1, 1), density=0.08)
     for tiling in (ConvTiling(52, 8, 4, 28, 6), ConvTiling(64, 1, 24, 28, 6, depth=3)):
         plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
-        try:
-            made = build(Job("ptx", plan.source, "sm_90").program())
-        except Unsupported as error:
-            pytest.skip(str(error))
-        resources = made.resources["direct_conv"]
+        resources = assembled(plan.source, "sm_90", "direct_conv")
         assert resources.spill_bytes == 0
         assert resources.registers * tiling.allotted_threads <= 65536
 

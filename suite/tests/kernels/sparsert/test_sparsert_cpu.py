@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache  # noqa: F401
 from on_cpu import matrix as random_matrix
-from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, spmm_plan, truth
+from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, right, spmm_plan, truth
 
 from nnzbench.kernels.codegen.schedule import Tiling
-from nnzbench.problems.check import passes, relative_error
 
 
 @pytest.mark.parametrize(
@@ -25,13 +24,13 @@ def test_the_cpp_form_multiplies(tiling, options):
     if "element" in options:
         matrix = matrix.with_values(matrix.values.astype(np.float16).astype(np.float32))
         plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
-    assert passes(relative_error(execute(plan), truth(matrix, b)), plan.math)
+    assert right(execute(plan), truth(matrix, b), plan.math)
 
 
 @pytest.mark.parametrize("shape", [CONVOLUTIONS[1], CONVOLUTIONS[3]], ids=str)
 def test_the_cpp_form_convolves(shape):
     plan, expected = conv_plan(shape, Tiling(8, parts=3), "sm_80")
-    assert passes(relative_error(execute(plan), expected), "f32")
+    assert right(execute(plan), expected)
 
 
 @pytest.mark.parametrize(
@@ -42,5 +41,5 @@ def test_the_cpp_form_convolves(shape):
 def test_the_cpp_form_stages_several_images(shape, tiling, dtype):
     plan, expected = conv_plan(shape, tiling, "sm_80", dtype)
     on_cpu = execute(plan)
-    assert passes(relative_error(on_cpu, expected), dtype)
+    assert right(on_cpu, expected, dtype)
     np.testing.assert_allclose(on_cpu, interpret(plan), rtol=1e-3 if dtype == "f16" else 1e-6, atol=1e-6)

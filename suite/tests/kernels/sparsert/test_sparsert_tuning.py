@@ -10,6 +10,8 @@ from sparsert_programs import truth
 import nnzbench.measure.exhaustive
 from nnzbench.build.cache import Compiled, CompileTimeout
 from nnzbench.cli.tune import command
+from nnzbench.kernels.codegen.model import Planner
+from nnzbench.kernels.codegen.program import MatrixColumns
 from nnzbench.kernels.codegen.schedule import Tiling, Tuned, recall, remember, search_name
 from nnzbench.kernels.sparsert.spmm import sparsert
 from nnzbench.measure.exhaustive import tune
@@ -111,17 +113,11 @@ def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample
 
 
 def sorted_names(operands):
-    from nnzbench.kernels.codegen.model import Planner
-    from nnzbench.kernels.codegen.program import MatrixColumns
-
     planner = Planner(operands.sparse, MatrixColumns(100), "sm_90")
     return [t.name for t in sorted(planner.grid(), key=planner.cycles)]
 
 
 def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns():
-    from nnzbench.kernels.codegen.model import Planner
-    from nnzbench.kernels.codegen.program import MatrixColumns
-
     matrix = random_matrix(64, 256, 0.09)
     papers = Tiling(16, column_tiles=2, depth=32)
     found = {n: Planner(matrix, MatrixColumns(n), "sm_90").candidates() for n in (3136, 3135)}
