@@ -1,4 +1,4 @@
-"""The GPU through CuPy: memory, modules, streams, events and graphs. Compiling is ours (`nnzbench.build.cache`),
+"""The GPU through CuPy: its pool of memory, its modules and its launches. Compiling is ours (`nnzbench.build.cache`),
 because CuPy's own compiler always flushes subnormals to zero."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.devices.gpu_backend import Backend, BoundLaunch, DriverError, GpuFacts
-from nnzbench.plans.plan import Array, Unsupported
+from nnzbench.devices.gpu_backend import Backend, BoundLaunch, DriverError, bindings
+from nnzbench.plans.plan import Unsupported
 
 
 def open_device() -> GpuDevice:
@@ -24,54 +24,29 @@ def open_device() -> GpuDevice:
         raise Unsupported(f"CuPy is missing ({reason}): pip install 'nnzbench[cuda13]' (cuda12 for V100)") from None
     if not cupy.cuda.is_available():
         raise Unsupported("CuPy finds no CUDA GPU, or the driver is older than its CUDA version")
-    return GpuDevice(CupyBackend(cupy))
+    return GpuDevice(CupyBackend(cupy, bindings("runtime")))
 
 
 class CupyBackend(Backend):
-    """The driver calls with the `cupy` module that it is given."""
+    """The `cupy` module that it is given."""
 
     name = "cupy"
     attributes = True
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: Any, runtime: Any) -> None:
         self._cuda = cupy.cuda
         self._pool = cupy.get_default_memory_pool()
-        self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
-        stream = cupy.cuda.Stream(non_blocking=True)
-        own = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError)
-        super().__init__(stream, stream.ptr, (*own, DriverError))
-        self.facts = self._facts(cupy.__version__)
-
-    def _facts(self, version: str) -> GpuFacts:
-        device = self._runtime.getDevice()
-        capability = str(self._cuda.Device(device).compute_capability)
-        cuda = self._runtime.runtimeGetVersion()
-
-        def attribute(name: str) -> int:
-            return int(self._runtime.deviceGetAttribute(getattr(self._runtime, f"cudaDevAttr{name}"), device))
-
-        return GpuFacts(
-            name=self._runtime.getDeviceProperties(device)["name"].decode(),
-            compute_capability=(int(capability[:-1]), int(capability[-1])),
-            sms=attribute("MultiProcessorCount"),
-            l2_bytes=attribute("L2CacheSize"),
-            memory_bytes=self.free_and_total()[1],
-            shared_optin_bytes=attribute("MaxSharedMemoryPerBlockOptin"),
-            pci_bus_id=str(self._runtime.deviceGetPCIBusId(device)),
-            library=f"cupy {version}",
-            runtime=f"{cuda // 1000}.{cuda % 1000 // 10}",
-            number=int(device),
-        )
+        self._driver = cupy.cuda.driver
+        self._own = cupy.cuda.Stream(non_blocking=True)
+        of = cupy.cuda.runtime
+        errors = (of.CUDARuntimeError, self._driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError)
+        super().__init__(runtime, self._own.ptr, errors, cupy.__version__, of.runtimeGetVersion())
 
     def allocate(self, size: int) -> Any:
         return self._cuda.alloc(size)  # from CuPy's pool: aligned to 512 bytes
 
     def pointer(self, memory: Any) -> int:
         return int(memory.ptr)
-
-    def free_and_total(self) -> tuple[int, int]:
-        free, total = self._runtime.memGetInfo()
-        return int(free), int(total)
 
     def release(self) -> None:
         self._pool.free_all_blocks()
@@ -81,22 +56,8 @@ class CupyBackend(Backend):
         pool = self._cuda.MemoryPool()
         with self._cuda.using_allocator(pool.malloc):
             yield
-        self._runtime.deviceSynchronize()
+        self._call("DeviceSynchronize")
         pool.free_all_blocks()
-
-    def _to_device(self, pointer: int, array: Array) -> None:
-        kind = self._runtime.memcpyHostToDevice
-        self._runtime.memcpyAsync(pointer, array.ctypes.data, array.nbytes, kind, self.stream)
-
-    def _to_host(self, array: Array, pointer: int) -> None:
-        kind = self._runtime.memcpyDeviceToHost
-        self._runtime.memcpyAsync(array.ctypes.data, pointer, array.nbytes, kind, self.stream)
-
-    def copy(self, target: int, source: int, size: int) -> None:
-        self._runtime.memcpyAsync(target, source, size, self._runtime.memcpyDeviceToDevice, self.stream)
-
-    def fill(self, pointer: int, byte: int, size: int) -> None:
-        self._runtime.memsetAsync(pointer, byte, size, self.stream)
 
     def load(self, cubin: bytes) -> Any:
         # a RawModule would stay in CuPy's memo for good; a plain Module unloads with its last function
@@ -121,16 +82,6 @@ class CupyBackend(Backend):
             enqueue_kernel(handle, *where)
 
         return enqueue
-
-    def event(self) -> Any:
-        return self._cuda.Event()
-
-    def reached(self, event: Any) -> bool:
-        return bool(event.done)
-
-    def elapsed_ms(self, start: Any, stop: Any) -> float:
-        stop.synchronize()
-        return float(self._cuda.get_elapsed_time(start, stop))
 
 
 class _Attribute(ctypes.Structure):

@@ -1,10 +1,12 @@
-"""What a GPU device needs of a GPU library: the driver calls, and what the driver says of the GPU.
+"""What a GPU device needs of a GPU library, and what CUDA says of the GPU.
 
-One base for all of them (CuPy, PyCUDA, cuda.core): what they do alike is here, a library's module has what differs.
+A library (CuPy, PyCUDA, cuda.core) has the context and the stream, loads modules and launches their kernels. Memory,
+copies, events and graphs are calls of the CUDA runtime (`cuda.bindings`) on that stream, the same for all of them.
 """
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnzbench.plans.plan import Array, Dim3
+from nnzbench.plans.plan import Array, Dim3, Unsupported
 
 Scalar = np.generic
 """A kernel argument, with its C type."""
@@ -21,7 +23,7 @@ Scalar = np.generic
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What the driver says of the GPU."""
+    """What CUDA says of the GPU."""
 
     name: str
     compute_capability: tuple[int, int]
@@ -56,52 +58,78 @@ class BoundLaunch(NamedTuple):
 
 
 class DriverError(RuntimeError):
-    """The driver refused a call of `cuda.bindings`."""
+    """CUDA refused a call of `cuda.bindings`."""
 
 
-def checked(driver: Any, answer: tuple[Any, ...]) -> Any:
-    """The value of a call of `cuda.bindings.driver`, several as a tuple. Raises `DriverError` with its words."""
-    status, *values = answer
-    if int(status) != 0:
-        _, text = driver.cuGetErrorString(status)
-        raise DriverError(text.decode() if isinstance(text, bytes) else str(status))
-    return values[0] if len(values) == 1 else tuple(values)
+def bindings(name: str) -> Any:
+    """`cuda.bindings.runtime` or `.driver`. Raises `Unsupported` where they are missing."""
+    try:
+        return importlib.import_module(f"cuda.bindings.{name}")
+    except ImportError:
+        raise Unsupported("cuda.bindings is missing: pip install 'nnzbench[cuda13]' (cuda12 for V100)") from None
+
+
+class Owned:
+    """What the runtime has made, freed with its last reference."""
+
+    def __init__(self, value: Any, free: Callable[[Any], Any]) -> None:
+        self.value, self._free = value, free
+
+    def __del__(self) -> None:
+        self._free(self.value)
+
+
+_NOT_READY = 600  # cudaErrorNotReady
 
 
 class Backend(ABC):
-    """The driver calls a GPU device is made of. Pointers and handles are plain integers.
-
-    `_stream` is the library's own object for the one non-default stream that everything is enqueued on; its methods
-    and those of events are called as CuPy and PyCUDA name them, unless a library overrides it.
-    """
+    """The calls a GPU device is made of, all on one stream that is not the default one. Pointers are plain integers."""
 
     name: str
     """`cupy`, `pycuda` or `cuda-core`."""
-    facts: GpuFacts
     attributes = False
     """Whether it passes on `cluster` and `overlaps` of a launch."""
 
-    def __init__(self, stream: Any, handle: Any, errors: tuple[type[Exception], ...]) -> None:
-        self._stream = stream
+    def __init__(self, runtime: Any, handle: Any, errors: tuple[type[Exception], ...], version: str, cuda: int) -> None:
+        """`runtime` is `cuda.bindings.runtime`, `handle` the stream's; `cuda` as CUDA counts its versions: 13000."""
+        self._runtime = runtime
         self.stream = int(handle)
         """Handle of the stream."""
-        self.errors = errors
-        """What the library raises when the driver reports an error."""
+        self.errors: tuple[type[Exception], ...] = (*errors, DriverError)
+        """What is raised where the driver reports an error."""
+        number = int(self._call("GetDevice"))
+        told = self._call("GetDeviceProperties", number)
+        self.facts = GpuFacts(
+            name=_text(told.name),
+            compute_capability=(int(told.major), int(told.minor)),
+            sms=int(told.multiProcessorCount),
+            l2_bytes=int(told.l2CacheSize),
+            memory_bytes=int(self._call("MemGetInfo")[1]),
+            shared_optin_bytes=int(told.sharedMemPerBlockOptin),
+            pci_bus_id=_text(self._call("DeviceGetPCIBusId", 32, number)),
+            library=f"{self.name} {version}",
+            runtime=f"{cuda // 1000}.{cuda % 1000 // 10}",
+            number=number,
+        )
 
-    @abstractmethod
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The value of a call of the runtime, several as a tuple. Raises `DriverError` with CUDA's words."""
+        status, *values = getattr(self._runtime, f"cuda{name}")(*arguments)
+        if int(status) != 0:
+            _, text = self._runtime.cudaGetErrorString(status)
+            raise DriverError(_text(text))
+        return values[0] if len(values) == 1 else tuple(values)
+
     def allocate(self, size: int) -> Any:
         """Device memory of at least `size` bytes, aligned to 256; freed with the last reference to the result."""
+        return Owned(self._call("Malloc", size), self._runtime.cudaFree)
 
-    @abstractmethod
-    def pointer(self, memory: Any) -> int: ...
-
-    @abstractmethod
-    def free_and_total(self) -> tuple[int, int]:
-        """Bytes of the GPU's memory as the driver says: what all programs and pools leave, and all of it."""
+    def pointer(self, memory: Any) -> int:
+        return int(memory.value)
 
     def used_bytes(self) -> int:
         """Bytes of the GPU's memory that are not free: what all programs hold, and what is pooled."""
-        free, total = self.free_and_total()
+        free, total = self._call("MemGetInfo")
         return int(total - free)
 
     def release(self) -> None:  # noqa: B027 - only CuPy pools
@@ -113,27 +141,21 @@ class Backend(ABC):
 
     def upload(self, pointer: int, array: Array) -> None:
         """Copies a contiguous array to the device and waits."""
-        self._to_device(pointer, array)
+        self.copy(pointer, array.ctypes.data, array.nbytes)
         self.synchronise()
 
     def download(self, pointer: int, array: Array) -> None:
         """Waits for the stream, then fills a contiguous array from the device."""
-        self._to_host(array, pointer)
+        self.copy(array.ctypes.data, pointer, array.nbytes)
         self.synchronise()
 
-    @abstractmethod
-    def _to_device(self, pointer: int, array: Array) -> None: ...
-
-    @abstractmethod
-    def _to_host(self, array: Array, pointer: int) -> None: ...
-
-    @abstractmethod
     def copy(self, target: int, source: int, size: int) -> None:
-        """Enqueues a copy of `size` bytes within device memory."""
+        """Enqueues a copy of `size` bytes; CUDA tells by the pointers which memory is the host's."""
+        self._call("MemcpyAsync", target, source, size, self._runtime.cudaMemcpyKind.cudaMemcpyDefault, self.stream)
 
-    @abstractmethod
     def fill(self, pointer: int, byte: int, size: int) -> None:
         """Enqueues a memset of `size` bytes."""
+        self._call("MemsetAsync", pointer, byte, size, self.stream)
 
     @abstractmethod
     def load(self, cubin: bytes) -> Any:
@@ -144,42 +166,47 @@ class Backend(ABC):
         """A callable that enqueues the launch."""
 
     def synchronise(self) -> None:
-        self._stream.synchronize()
+        self._call("StreamSynchronize", self.stream)
 
-    @abstractmethod
-    def event(self) -> Any: ...
+    def event(self) -> Any:
+        return Owned(self._call("EventCreate"), self._runtime.cudaEventDestroy)
 
     def record(self, event: Any) -> None:
-        event.record(self._stream)
+        self._call("EventRecord", event.value, self.stream)
 
-    @abstractmethod
     def reached(self, event: Any) -> bool:
         """Whether the GPU has come to a recorded event; does not wait."""
+        if int(self._runtime.cudaEventQuery(event.value)[0]) == _NOT_READY:
+            return False
+        self._call("EventQuery", event.value)
+        return True
 
-    @abstractmethod
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         """Waits for `stop`; milliseconds between two recorded events."""
+        self._call("EventSynchronize", stop.value)
+        return float(self._call("EventElapsedTime", start.value, stop.value))
 
     def capture(self, body: Callable[[], None]) -> Callable[[], None]:
         """Captures what `body` enqueues on the stream into a graph, uploads it; the result enqueues one replay."""
-        stream, capture = self._stream, self._begin_capture()
+        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+        self._call("StreamBeginCapture", self.stream, mode)
         try:
             body()
         except BaseException:
-            with suppress(*self.errors, RuntimeError):  # an invalidated capture must be ended all the same
-                self._end_capture(capture)
+            with suppress(DriverError):  # an invalidated capture must be ended all the same
+                self._call("GraphDestroy", self._call("StreamEndCapture", self.stream))
             raise
-        graph = self._end_capture(capture)
-        graph.upload(stream)
-        return lambda: graph.launch(stream)
-
-    def _begin_capture(self) -> Any:
-        """Begins a capture; what it returns ends it."""
-        return self._stream.begin_capture()
-
-    def _end_capture(self, capture: Any) -> Any:
-        """The captured graph, with CuPy's `upload` and `launch`."""
-        return self._stream.end_capture()
+        captured = self._call("StreamEndCapture", self.stream)
+        try:
+            graph = Owned(self._call("GraphInstantiate", captured, 0), self._runtime.cudaGraphExecDestroy)
+        finally:
+            self._call("GraphDestroy", captured)
+        self._call("GraphUpload", graph.value, self.stream)
+        return lambda: self._call("GraphLaunch", graph.value, self.stream)
 
     def close(self) -> None:
         self.synchronise()
+
+
+def _text(raw: bytes) -> str:
+    return raw.partition(b"\0")[0].decode()
