@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import DEFAULT_SHARED_BYTES, DeviceArray, GpuDevice, as_scalar, translate
-from nnzbench.plans.plan import Array, Launch, Unsupported
+from nnzbench.devices.gpu_backend import BoundLaunch, Scalar
+from nnzbench.plans.plan import Arg, Array, Launch, Unsupported
 
 
 @dataclass(eq=False)
@@ -40,10 +40,8 @@ def _uploaded(device: GpuDevice, host: Array) -> _Held:
 class _Call:
     """One launch: its packed arguments, and which of them are the caller's pointers."""
 
-    function: Any
-    where: tuple[int, ...]
+    enqueue: Callable[..., None]
     cells: list[NDArray[Any]]
-    pointers: Any
     callers: list[tuple[int, str]]
     rows: list[int]
     """Which of them tell the caller's rows."""
@@ -90,33 +88,23 @@ class Carried:
 
     def _bind(self, module: Any, launch: Launch, callers: Sequence[str], dynamic: int, rows: list[int]) -> _Call:
         """`dynamic` is the most shared memory that any launch of the entry asks for."""
-        from cupy.cuda import driver
+        most = self.device.facts.shared_optin_bytes
+        if dynamic > most:
+            raise Unsupported(f"{launch.entry} needs {dynamic} bytes of shared memory, there are {most}")
+        # what a program has of its own isn't known here, and may take both together over what needs no asking
+        limit = max(dynamic, DEFAULT_SHARED_BYTES + 16) if dynamic > DEFAULT_SHARED_BYTES // 2 else dynamic
+        at = [(place, arg) for place, arg in enumerate(launch.args) if isinstance(arg, str) and arg in callers]
+        cells = [np.array(self._argument(arg, callers)) for arg in launch.args]
+        bound = BoundLaunch(launch.entry, launch.grid, launch.block, cells, launch.shared_bytes, limit)
+        return _Call(self.device.backend.launcher(module, bound), cells, at, rows)
 
-        function = module.get_function(launch.entry)
-        if dynamic > 0:
-            limit = self.device.facts.shared_optin_bytes
-            if dynamic > limit:
-                raise Unsupported(f"{launch.entry} needs {dynamic} bytes of shared memory, there are {limit}")
-            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            # what a program has of its own isn't known here, and may take both together over what needs no asking
-            least = DEFAULT_SHARED_BYTES + 16 if dynamic > DEFAULT_SHARED_BYTES // 2 else 0
-            driver.funcSetAttribute(function.ptr, attribute, max(dynamic, least))
-        cells, at = [], []
-        for place, arg in enumerate(launch.args):
-            if isinstance(arg, str) and arg in callers:
-                at.append((place, arg))
-                cells.append(np.array(0, np.uint64))
-            else:
-                cells.append(
-                    np.array(np.uint64(self._arrays[arg].array.pointer) if isinstance(arg, str) else as_scalar(arg))
-                )
-        pointers = (ctypes.c_void_p * max(1, len(cells)))(*[cell.ctypes.data for cell in cells])
-        return _Call(function, (*launch.grid, *launch.block, launch.shared_bytes), cells, pointers, at, rows)
+    def _argument(self, arg: Arg, callers: Sequence[str]) -> Scalar:
+        if not isinstance(arg, str):
+            return as_scalar(arg)
+        return np.uint64(0 if arg in callers else self._arrays[arg].array.pointer)
 
     def run(self, pointers: Mapping[str, int], stream: int, rows: int = 0) -> None:
         """Enqueues all launches on the stream: no allocation, no synchronisation, so that a graph can capture it."""
-        from cupy.cuda import driver
-
         try:
             with self._lock:
                 for call in self._calls:
@@ -124,7 +112,7 @@ class Carried:
                         call.cells[place][...] = pointers[name]
                     for place in call.rows:
                         call.cells[place][...] = rows
-                    driver.launchKernel(call.function.ptr, *call.where, stream, ctypes.addressof(call.pointers), 0)
+                    call.enqueue(stream)
         except self.device.backend.errors as error:
             raise translate(error) from error
 

@@ -45,14 +45,14 @@ class CudaCoreBackend(Backend):
     def load(self, cubin: bytes) -> Any:
         return self._core.ObjectCode.from_cubin(cubin)
 
-    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[..., None]:
         kernel = module.get_kernel(launch.entry)
-        if launch.opt_in:
+        if launch.limit:
             which = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             handle = self._driver.CUkernel(int(kernel.handle))
-            (status,) = self._driver.cuKernelSetAttribute(which, launch.shared_bytes, handle, self.facts.number)
+            (status,) = self._driver.cuKernelSetAttribute(which, launch.limit, handle, self.facts.number)
             if int(status) != 0:
-                raise DriverError(f"{launch.entry} can't have {launch.shared_bytes} bytes of shared memory")
+                raise DriverError(f"{launch.entry} can't have {launch.limit} bytes of shared memory")
         sizes: dict[str, Any] = {"grid": launch.grid, "block": launch.block, "shmem_size": launch.shared_bytes}
         if launch.cluster != (1, 1, 1):  # cuda.core counts clusters, not blocks, where there are some
             sizes["grid"] = tuple(blocks // per for blocks, per in zip(launch.grid, launch.cluster, strict=True))

@@ -65,21 +65,23 @@ class CupyBackend(Backend):
         module.load(cubin)
         return module
 
-    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[..., None]:
         function = module.get_function(launch.entry)
-        if launch.opt_in:
+        if launch.limit:
             attribute = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._driver.funcSetAttribute(function.ptr, attribute, launch.shared_bytes)
+            self._driver.funcSetAttribute(function.ptr, attribute, launch.limit)
         # packed once, so that the host is not in the way of launches of a few microseconds
-        held = [np.array(arg) for arg in launch.args]
+        held = [np.asarray(arg) for arg in launch.args]
         pointers = (ctypes.c_void_p * max(1, len(held)))(*[value.ctypes.data for value in held])
         if launch.overlaps or launch.cluster != (1, 1, 1):
             return _with_attributes(function.ptr, launch, self.stream, pointers, (function, held))
-        enqueue_kernel = self._driver.launchKernel
-        where = (*launch.grid, *launch.block, launch.shared_bytes, self.stream, ctypes.addressof(pointers), 0)
+        enqueue_kernel, address = self._driver.launchKernel, ctypes.addressof(pointers)
+        where = (*launch.grid, *launch.block, launch.shared_bytes)
 
-        def enqueue(handle: int = function.ptr, keep: Any = (function, held, pointers)) -> None:
-            enqueue_kernel(handle, *where)
+        def enqueue(
+            stream: int = self.stream, handle: int = function.ptr, keep: Any = (function, held, pointers)
+        ) -> None:
+            enqueue_kernel(handle, *where, stream, address, 0)
 
         return enqueue
 
@@ -107,7 +109,7 @@ _CLUSTER_DIMENSION, _PROGRAMMATIC_SERIALIZATION = 4, 6
 """Of `CUlaunchAttributeID`."""
 
 
-def _with_attributes(function: int, launch: BoundLaunch, stream: int, pointers: Any, held: Any) -> Callable[[], None]:
+def _with_attributes(function: int, launch: BoundLaunch, stream: int, pointers: Any, held: Any) -> Callable[..., None]:
     """What enqueues a launch with attributes, by the driver's own call: CuPy has none that takes them."""
     wanted = []
     if launch.cluster != (1, 1, 1):
@@ -119,7 +121,8 @@ def _with_attributes(function: int, launch: BoundLaunch, stream: int, pointers: 
     call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
     where = (ctypes.byref(config), ctypes.c_void_p(function), pointers, None)
 
-    def enqueue(keep: Any = (held, config, attributes)) -> None:
+    def enqueue(stream: int = stream, keep: Any = (held, attributes)) -> None:
+        config.stream = stream
         if status := call(*where):
             raise DriverError(f"cuLaunchKernelEx of {launch.entry} returns CUDA error {status}")
 

@@ -352,14 +352,15 @@ class GpuDevice:
         if total > self.facts.shared_optin_bytes:
             limit = self.facts.shared_optin_bytes
             raise Unsupported(f"{launch.entry} needs {total} bytes of shared memory per block, this GPU has {limit}")
-        opt_in = launch.shared_bytes == dynamic and total > DEFAULT_SHARED_BYTES
-        size = max(dynamic, DEFAULT_SHARED_BYTES + 16) if opt_in else launch.shared_bytes
+        opts_in = launch.shared_bytes == dynamic and total > DEFAULT_SHARED_BYTES
+        size = max(dynamic, DEFAULT_SHARED_BYTES + 16) if opts_in else launch.shared_bytes
         if (launch.cluster != (1, 1, 1) or launch.overlaps) and not self.backend.attributes:
             raise Unsupported(
                 f"{launch.entry} asks for a cluster of blocks or a programmatic launch, which {self.name} does not "
                 "pass on: --device cupy"
             )
-        where = (launch.entry, launch.grid, launch.block, args, size, opt_in, launch.cluster, launch.overlaps)
+        limit = size if opts_in else 0
+        where = (launch.entry, launch.grid, launch.block, args, size, limit, launch.cluster, launch.overlaps)
         return self.guarded(lambda: self.backend.launcher(module, BoundLaunch(*where)))
 
     def abandon(self) -> None:

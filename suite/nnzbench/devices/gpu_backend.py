@@ -48,10 +48,11 @@ class BoundLaunch(NamedTuple):
     entry: str
     grid: Dim3
     block: Dim3
-    args: Sequence[Scalar]
+    args: Sequence[Scalar | Array]
+    """CuPy's take arrays without dimensions as they are: what they hold at a launch is what it is given."""
     shared_bytes: int
-    opt_in: bool
-    """Whether the entry's limit is raised to `shared_bytes` first."""
+    limit: int = 0
+    """Of the entry's shared memory, to which it is raised first; 0: it stays."""
     cluster: Dim3 = (1, 1, 1)
     overlaps: bool = False
     """Whether it may begin before the launch that precedes it ends."""
@@ -162,8 +163,8 @@ class Backend(ABC):
         """A module, unloaded with the last reference to it and its launchers."""
 
     @abstractmethod
-    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
-        """A callable that enqueues the launch."""
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[..., None]:
+        """A callable that enqueues the launch; CuPy's on another stream too, whose handle is its `stream`."""
 
     def synchronise(self) -> None:
         self._call("StreamSynchronize", self.stream)

@@ -43,10 +43,10 @@ class PycudaBackend(Backend):
     def load(self, cubin: bytes) -> Any:
         return self._driver.module_from_buffer(cubin)
 
-    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[..., None]:
         function = module.get_function(launch.entry)
-        if launch.opt_in:
-            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)
+        if launch.limit:
+            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.limit)
         function.prepare([arg.dtype for arg in launch.args])
         values = [arg.item() for arg in launch.args]
         call, where = function.prepared_async_call, (launch.grid, launch.block, self._own)

@@ -1,6 +1,5 @@
 """Operators: packed once, run on a caller's arrays; the processor stands for the GPU, and GPU tests are marked."""
 
-import ctypes
 import functools
 import json
 import subprocess
@@ -273,27 +272,9 @@ def test_views_tell_what_does_not_fit():
         arrays.view(np.ones((2, 2)), "b")
 
 
-def test_launches_get_the_callers_pointers_and_stream(monkeypatch):
-    """CuPy's driver calls are replaced by a list: what a GPU would be told."""
-    told, attributes = [], []
-
-    def launch(function, *rest):
-        *where, stream, address, _ = rest
-        pointers = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
-        values = [ctypes.cast(pointers[at], ctypes.POINTER(ctypes.c_uint64))[0] for at in (0, 1)]
-        count = ctypes.cast(pointers[2], ctypes.POINTER(ctypes.c_int32))[0]
-        told.append((function, tuple(where), stream, *values, count))
-
-    driver = types.SimpleNamespace(
-        launchKernel=launch,
-        funcSetAttribute=lambda *words: attributes.append(words),
-        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
-    )
-    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=None))
-    monkeypatch.setitem(sys.modules, "cupy.cuda", types.SimpleNamespace(driver=driver))
-    device = open_fake()
-    module = types.SimpleNamespace(get_function=lambda entry: types.SimpleNamespace(ptr=f"<{entry}>"))
-    monkeypatch.setattr(device.backend, "load", lambda cubin: module)
+def test_launches_get_the_callers_pointers_and_stream():
+    told = []
+    device = open_fake({"f": lambda fake, grid, block, args, shared: told.append((shared, *map(int, args)))})
     weights = np.ones(4, np.float32)
     launches = [
         (0, Launch("f", (2, 1, 1), (32, 1, 1), ("b", "c", 5), 60_000)),
@@ -304,15 +285,16 @@ def test_launches_get_the_callers_pointers_and_stream(monkeypatch):
     one.run({"b": 512, "c": 1024}, 99)
     one.run({"b": 768, "c": 1280}, 98)
     first, second, third, _ = told
-    assert first == ("<f>", (2, 1, 1, 32, 1, 1, 60_000), 99, 512, 1024, 5)
-    assert second[4:] == (1024, 6)
-    assert second[3] not in (512, 1024)
-    assert third[2:] == (98, 768, 1280, 5)
-    assert attributes == [("<f>", 8, 60_000)] * 2
+    assert (first, third) == ((60_000, 512, 1024, 5), (60_000, 768, 1280, 5))
+    assert (second[0], *second[2:]) == (100, 1024, 6)
+    assert second[1] not in (512, 1024)
+    steps = [step for step in device.backend.log if step[0] in ("function", "launch")]
+    assert [limit for *_, limit in steps[:2]] == [60_000] * 2
+    assert [stream for *_, stream in steps[2:]] == [99, 99, 98, 98]
     other = Carried(device, (b"x",), launches, {"w": weights}, ("b", "c"), [(1, 2)])
     other.run({"b": 512, "c": 1024}, 99, 7)
-    assert told[4][5:] == (5,)
-    assert told[5][3:] == (told[1][3], 1024, 7)  # its weights are the same copy, and it is told the rows
+    assert told[4][3:] == (5,)
+    assert told[5][1:] == (second[1], 1024, 7)  # its weights are the same copy, and it is told the rows
     one.close()
     other.close()
 

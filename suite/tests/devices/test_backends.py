@@ -18,7 +18,7 @@ from nnzbench.devices.gpu_backend import BoundLaunch, DriverError
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 ARGS = [np.uint64(2**40 + 3), np.int32(-7), np.float32(0.5)]
-LARGE = BoundLaunch("k", (2, 3, 4), (32, 2, 1), ARGS, 60_000, True)
+LARGE = BoundLaunch("k", (2, 3, 4), (32, 2, 1), ARGS, 60_000, 60_000)
 
 
 @pytest.fixture(params=["cupy", "pycuda", "cuda-core"])
@@ -52,7 +52,8 @@ def test_a_launch_opts_in_to_shared_memory_and_passes_arguments_in_their_own_typ
         ("cuKernelSetAttribute", 8, 60_000, 900, 0) if either.name == "cuda-core" else ("attribute", 8, 60_000)
     )
     if either.name == "cupy":
-        sizes, params = launched
+        sizes, params, stream = launched
+        assert stream == 77
         assert sizes == (2, 3, 4, 32, 2, 1, 60_000)
         kinds = (ctypes.c_uint64, ctypes.c_int32, ctypes.c_float)
         addresses = (ctypes.c_void_p * 3).from_address(params)
@@ -66,8 +67,19 @@ def test_a_launch_opts_in_to_shared_memory_and_passes_arguments_in_their_own_typ
 
 
 def test_it_opts_in_only_where_asked(either):
-    either.backend.launcher(either.backend.load(b""), LARGE._replace(opt_in=False))()
+    either.backend.launcher(either.backend.load(b""), LARGE._replace(limit=0))()
     assert not [call for call in either.calls if call[0] in ("attribute", "cuKernelSetAttribute")]
+
+
+def test_cupy_launches_with_what_a_callers_cells_hold_then_and_on_a_stream_of_theirs():
+    cupy = backend_of("cupy")
+    cell = np.array(5, np.int32)
+    enqueue = cupy.backend.launcher(cupy.backend.load(b""), LARGE._replace(args=[cell]))
+    cell[...] = 6
+    enqueue(98)
+    *_, params, stream = cupy.calls[-1]
+    assert ctypes.c_int32.from_address(ctypes.c_void_p.from_address(params).value).value == 6
+    assert stream == 98
 
 
 def names(calls):
@@ -153,9 +165,7 @@ def test_cupys_launches_with_attributes_are_the_drivers_own(monkeypatch):
     monkeypatch.setattr(cupy_device.ctypes, "CDLL", lambda name: SimpleNamespace(cuLaunchKernelEx=launch))
     backend = backend_of("cupy").backend
     args = [np.int32(-7), np.float32(0.5)]
-    enqueue = backend.launcher(
-        backend.load(b""), BoundLaunch("k", (4, 2, 1), (64, 1, 1), args, 96, False, (2, 1, 1), True)
-    )
+    enqueue = backend.launcher(backend.load(b""), BoundLaunch("k", (4, 2, 1), (64, 1, 1), args, 96, 0, (2, 1, 1), True))
     enqueue()
     sizes = [4, 2, 1, 64, 1, 1, 96, 77]
     assert told == [(900, sizes, [(4, [2, 1, 1]), (6, [1, 0, 0])], [-7, 0.5], None)]
@@ -166,7 +176,7 @@ def test_cupys_launches_with_attributes_are_the_drivers_own(monkeypatch):
 
 def test_cuda_core_counts_clusters_and_passes_their_attributes():
     core = backend_of("cuda-core")
-    launch = BoundLaunch("k", (4, 2, 1), (64, 1, 1), [], 0, False, (2, 1, 1), True)
+    launch = BoundLaunch("k", (4, 2, 1), (64, 1, 1), [], 0, 0, (2, 1, 1), True)
     core.backend.launcher(core.backend.load(b""), launch)()
     clusters = {"grid": (2, 2, 1), "cluster": (2, 1, 1), "programmatic_stream_serialization": True}
     assert core.calls[-1] == ("launch", {"block": (64, 1, 1), "shmem_size": 0, **clusters}, ())

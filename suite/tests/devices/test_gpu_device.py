@@ -103,15 +103,21 @@ def test_large_shared_memory_is_opted_into_counting_the_static_part():
     device = open_fake({"scale": scale})
     for shared_bytes in (47 * 1024, 47 * 1024 + 4, 226 * 1024):
         device.prepare(plan(launch(shared_bytes=shared_bytes)))
-    assert [opted for _, _, opted in functions(device)] == [False, True, True]
-    # a limit of 48 KiB or less for the dynamic part would count as none
-    assert [size for _, size, _ in functions(device)] == [47 * 1024, 48 * 1024 + 16, 226 * 1024]
+    sizes = [
+        47 * 1024,
+        48 * 1024 + 16,
+        226 * 1024,
+    ]  # a limit of 48 KiB or less for the dynamic part would count as none
+    assert [(size, limit) for _, size, limit in functions(device)] == [
+        (sizes[0], 0),
+        *((one, one) for one in sizes[1:]),
+    ]
 
 
 def test_an_entry_launched_with_two_sizes_is_opted_in_once_with_the_larger():
     device = open_fake({"scale": scale})
     device.prepare(plan(launch(shared_bytes=60_000), launch(shared_bytes=100_000)))
-    assert functions(device) == [("scale", 60_000, False), ("scale", 100_000, True)]
+    assert functions(device) == [("scale", 60_000, 0), ("scale", 100_000, 100_000)]
 
 
 def test_more_shared_memory_than_the_gpu_has_is_unsupported():

@@ -129,10 +129,10 @@ class FakeBackend:
 
     def launcher(self, module, launch):
         entry = launch.entry
-        self._step("function", entry, launch.shared_bytes, launch.opt_in)
+        self._step("function", entry, launch.shared_bytes, launch.limit)
 
-        def enqueue():
-            self._step("launch", entry)
+        def enqueue(stream=self.stream):
+            self._step("launch", entry, stream)
             self.work(0.01)
             if not self.capturing:
                 self.kernels[entry](self, launch.grid, launch.block, launch.args, launch.shared_bytes)
