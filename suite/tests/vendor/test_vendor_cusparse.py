@@ -7,7 +7,7 @@ import pytest
 from kernel_problems import sampled
 from vendor_candidates import check_all, every_of, product
 
-from nnzbench.kernels.vendor.cusparse_support import Blocks, sliced_ell
+from nnzbench.kernels.vendor.cusparse_support import block_rows, blocked_ell, occupied, sliced_ell
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 
@@ -93,20 +93,19 @@ def test_a_refusal_of_16_bits_tells_the_version_and_who_refuses_it(dtype, gpu):
 def test_blocks_of_a_matrix():
     dense = np.zeros((4, 6), np.float32)
     dense[0, 5], dense[1, 4], dense[3, 0], dense[2, 3] = 1, 2, 3, 4
-    blocks = Blocks.of(CSR.from_dense(dense), 2)
-    assert blocks.ids.tolist() == [2, 3, 4]
-    assert blocks.occupied == 0.5
-    offsets, columns, values = blocks.bsr(CSR.from_dense(dense))
+    matrix = CSR.from_dense(dense)
+    assert occupied(matrix, 2) == 0.5
+    offsets, columns, values = block_rows(matrix, 2)
     assert (offsets.tolist(), columns.tolist()) == ([0, 1, 3], [2, 0, 1])
     assert values[0].tolist() == [[0, 1], [2, 0]]
-    columns, values = blocks.blocked_ell(CSR.from_dense(dense))
+    columns, values = blocked_ell(matrix, 2)
     assert columns.tolist() == [[2, -1], [0, 1]]
     assert values.tolist() == [[0, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, 4], [3, 0, 0, 0]]
 
 
 def test_an_empty_matrix_has_formats_too():
     empty = CSR.from_dense(np.zeros((16, 8), np.float32))
-    columns, values = Blocks.of(empty, 8).blocked_ell(empty)
+    columns, values = blocked_ell(empty, 8)
     assert (columns.tolist(), values.shape) == ([[-1], [-1]], (16, 8))
     offsets, columns, values = sliced_ell(empty)
     assert (offsets.tolist(), columns.size, values.size) == ([0, 0], 0, 0)

@@ -13,7 +13,7 @@ from functools import partial
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
-from nnzbench.kernels.vendor.cusparse_support import Blocks, Descriptors, Handle, prepare_call, stored
+from nnzbench.kernels.vendor.cusparse_support import Descriptors, Handle, occupied, prepare_call, stored
 from nnzbench.kernels.vendor.support import CUDA_TYPE, Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
@@ -43,8 +43,8 @@ class Case:
     operation; `col`, the same memory as a column-major (k, n); or `row`, rearranged ahead of time to (k, n) row-major.
     """
     preprocess: bool = False
-    blocks: Blocks | None = None
-    """Those of the matrix, of a block format."""
+    size: int = 0
+    """Of the blocks of a block format."""
 
     def math(self, dtype: str) -> str:
         """Blocked-ELL runs on tensor cores, with fp32 operands in TF32."""
@@ -72,14 +72,13 @@ def block_cases(matrix: CSR) -> list[Case]:
     sizes = [size for size in BLOCK_SIZES if matrix.m % size == 0 and matrix.k % size == 0]
     if not sizes:
         raise Unsupported("m and k are no multiples of 8, 16 or 32")
-    blocks = [Blocks.of(matrix, size) for size in sizes]
-    least = min(one.occupied for one in blocks)
-    if least > MOST_OCCUPIED:
-        raise Unsupported(f"at least {100 * least:.0f} % of the blocks of 8, 16 or 32 hold a nonzero")
+    shares = {size: occupied(matrix, size) for size in sizes}
+    if min(shares.values()) > MOST_OCCUPIED:
+        raise Unsupported(f"at least {100 * min(shares.values()):.0f} % of the blocks of 8, 16 or 32 hold a nonzero")
     return [
-        Case(f"{name}{one.size}_{layout}", algorithm, layout, blocks=one)
-        for one in blocks
-        if one.occupied <= MOST_OCCUPIED
+        Case(f"{name}{size}_{layout}", algorithm, layout, size=size)
+        for size, share in shares.items()
+        if share <= MOST_OCCUPIED
         for name, algorithm in (("bsr", "BSR_ALG1"), ("bell", "BLOCKED_ELL_ALG1"))
         for layout in ("row", "col")
     ]
@@ -119,12 +118,12 @@ def prepare(inputs: Inputs, case: Case, problem: Problem, operands: Operands) ->
             return operations, of.dense(matrix.m, n, left.pointer), second, result
 
     else:
-        weights = stored(preparing, matrix, case.algorithm, dtype, case.blocks)
+        weights = stored(preparing, matrix, case.algorithm, dtype, case.size)
         right = preparing.dense(b, dtype, turned)
         output, others = Output(inputs.device, (matrix.m, n), dtype, 0 if turned else 1), [right]
 
         def terms(of: Descriptors, parts: Sequence[DeviceArray]) -> tuple[tuple[int, ...], int, int, int]:
-            a, result = of.sparse(case.algorithm, shape, parts, case.blocks), output.array.pointer
+            a, result = of.sparse(case.algorithm, shape, parts, case.size), output.array.pointer
             if op == "spmv":
                 return (none,), a, of.vector(matrix.k, right.pointer), of.vector(matrix.m, result)
             second = of.dense(matrix.k, n, right.pointer, turned)

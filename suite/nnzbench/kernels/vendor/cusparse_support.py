@@ -6,13 +6,12 @@ The block formats hold the matrix as the blocks that have a nonzero, zeros insid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.sparse
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.vendor import support
@@ -65,7 +64,7 @@ class Descriptors(ExitStack):
         algorithm: str,
         shape: tuple[int, int, int],
         parts: Sequence[DeviceArray],
-        blocks: Blocks | None = None,
+        size: int = 0,
     ) -> int:
         """Rows, columns and nonzeros in the format of an algorithm (its name in cuSPARSE), as `stored` gives them."""
         lib, index, end = self._lib, self._index, (self._base, self._kind)
@@ -74,13 +73,13 @@ class Descriptors(ExitStack):
             made = lib.create_sliced_ell(*shape, parts[2].shape[0], SLICE, *pointers, index, index, *end)
         elif algorithm.startswith("COO"):
             made = lib.create_coo(*shape, *pointers, index, *end)
-        elif blocks is None:
+        elif not size:
             made = lib.create_csr(*shape, *pointers, index, index, *end)
         elif algorithm == "BSR_ALG1":
-            grid = (blocks.rows, blocks.columns, blocks.ids.size, blocks.size, blocks.size)
+            grid = (shape[0] // size, shape[1] // size, parts[1].shape[0], size, size)
             made = lib.create_bsr(*grid, *pointers, index, index, *end, int(lib.Order.ROW))
         else:
-            made = lib.create_blocked_ell(*shape[:2], blocks.size, parts[1].shape[1], *pointers, index, *end)
+            made = lib.create_blocked_ell(*shape[:2], size, parts[1].shape[1], *pointers, index, *end)
         return self._kept(made, lib.destroy_sp_mat)
 
     def dense(self, rows: int, columns: int, pointer: int, column_major: bool = False) -> int:
@@ -117,87 +116,49 @@ def sliced_ell(matrix: CSR) -> tuple[Array, Array, Array]:
     return offsets.astype(np.int32), columns, values
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The square blocks of a matrix that hold a nonzero, in row-major order of blocks."""
-
-    size: int
-    rows: int
-    """Block rows of the matrix."""
-    columns: int
-    """Block columns of the matrix."""
-    ids: NDArray[np.int64]
-    """Block row * `columns` + block column, ascending."""
-
-    @staticmethod
-    def of(matrix: CSR, size: int) -> Blocks:
-        """The blocks of a matrix whose m and k are multiples of `size`."""
-        held = np.zeros((matrix.m // size, matrix.k // size), bool)
-        for row, offset in enumerate(matrix.offsets[:-1:size]):
-            held[row, matrix.indices[offset : matrix.offsets[(row + 1) * size]] // size] = True
-        return Blocks(size, *held.shape, np.flatnonzero(held))
-
-    @property
-    def occupied(self) -> float:
-        """Share of all blocks that hold a nonzero."""
-        return self.ids.size / (self.rows * self.columns)
-
-    def bsr(self, matrix: CSR) -> tuple[Array, Array, Array]:
-        """Block row offsets, block columns, and values (blocks, size, size)."""
-        offsets = np.searchsorted(self.ids, np.arange(self.rows + 1) * self.columns).astype(np.int32)
-        values = np.zeros((self.ids.size, self.size, self.size), matrix.values.dtype)
-        for nonzeros, rows, places in self._by_block_row(matrix):
-            first = offsets[rows[0] // self.size]
-            values[first + places, rows % self.size, matrix.indices[nonzeros] % self.size] = matrix.values[nonzeros]
-        return offsets, (self.ids % self.columns).astype(np.int32), values
-
-    def blocked_ell(self, matrix: CSR) -> tuple[Array, Array]:
-        """Block columns (block rows, width), -1 where a row has fewer blocks, and values (m, width * size)."""
-        block_rows = self.ids // self.columns
-        slots = np.arange(self.ids.size) - np.searchsorted(self.ids, block_rows * self.columns)
-        width = int(slots.max()) + 1 if slots.size else 1
-        columns = np.full((self.rows, width), -1, np.int32)
-        columns[block_rows, slots] = self.ids % self.columns
-        values = np.zeros((matrix.m, width * self.size), matrix.values.dtype)
-        for nonzeros, rows, places in self._by_block_row(matrix):
-            values[rows, places * self.size + matrix.indices[nonzeros] % self.size] = matrix.values[nonzeros]
-        return columns, values
-
-    def _by_block_row(self, matrix: CSR) -> Iterator[tuple[slice, Array, Array]]:
-        """The nonzeros of each block row that has some, their rows, and their blocks' places in the block row.
-
-        One block row at a time stays in the caches, which is several times as fast as all at once.
-        """
-        place = np.zeros(self.columns, np.int64)
-        starts = np.searchsorted(self.ids, np.arange(self.rows + 1) * self.columns)
-        for block_row in np.flatnonzero(np.diff(starts)):
-            block_columns = self.ids[starts[block_row] : starts[block_row + 1]] % self.columns
-            place[block_columns] = np.arange(block_columns.size)
-            offsets = matrix.offsets[block_row * self.size : (block_row + 1) * self.size + 1]
-            nonzeros = slice(offsets[0], offsets[-1])
-            rows = np.repeat(np.arange(self.size) + block_row * self.size, np.diff(offsets))
-            yield nonzeros, rows, place[matrix.indices[nonzeros] // self.size]
+def occupied(matrix: CSR, size: int) -> float:
+    """Share of the blocks of `size` x `size`, which divides m and k, that hold a nonzero."""
+    held = np.zeros((matrix.m // size, matrix.k // size), bool)
+    held[matrix.rows // size, matrix.indices // size] = True
+    return float(held.mean())
 
 
-def stored(
-    preparing: Preparing, matrix: CSR, algorithm: str, dtype: str, blocks: Blocks | None = None
-) -> tuple[DeviceArray, ...]:
+def block_rows(matrix: CSR, size: int) -> tuple[Array, Array, Array]:
+    """Block row offsets, block columns, and values (blocks, size, size)."""
+    bits = np.ascontiguousarray(matrix.values).view(f"u{matrix.values.itemsize}")  # SciPy knows no half precision
+    shape = (matrix.m, matrix.k)
+    found = scipy.sparse.csr_array((bits, matrix.indices, matrix.offsets), shape=shape).tobsr((size, size))
+    found.sort_indices()
+    return found.indptr, found.indices, found.data.view(matrix.values.dtype)
+
+
+def blocked_ell(matrix: CSR, size: int) -> tuple[Array, Array]:
+    """Block columns (block rows, width), -1 where a row has fewer blocks, and values (m, width * size)."""
+    offsets, columns, blocks = block_rows(matrix, size)
+    counts = np.diff(offsets)
+    at = np.repeat(np.arange(counts.size), counts), np.arange(columns.size) - np.repeat(offsets[:-1], counts)
+    places = np.full((counts.size, max(1, counts.max())), -1, np.int32)
+    places[at] = columns
+    values = np.zeros((*places.shape, size, size), blocks.dtype)
+    values[at] = blocks
+    return places, np.ascontiguousarray(values.swapaxes(1, 2)).reshape(matrix.m, -1)
+
+
+def stored(preparing: Preparing, matrix: CSR, algorithm: str, dtype: str, size: int = 0) -> tuple[DeviceArray, ...]:
     """The matrix in device memory in the format of an algorithm (its name in cuSPARSE), values last.
 
-    `blocks` are those of the matrix, for `BSR_ALG1` and `BLOCKED_ELL_ALG1`.
+    `size` is that of blocks, for `BSR_ALG1` and `BLOCKED_ELL_ALG1`.
     """
-    if blocks is not None or algorithm.startswith("SELL"):
+    if size or algorithm.startswith("SELL"):
 
         def make() -> tuple[Array, ...]:
-            if blocks is None:
-                *structure, values = sliced_ell(matrix)
-            else:
-                *structure, values = blocks.bsr(matrix) if algorithm == "BSR_ALG1" else blocks.blocked_ell(matrix)
+            blocks = block_rows if algorithm == "BSR_ALG1" else blocked_ell
+            *structure, values = blocks(matrix, size) if size else sliced_ell(matrix)
             return *structure, to_storage(values, dtype)
 
-        return preparing.arrays((algorithm, blocks.size if blocks else SLICE), make)
+        return preparing.arrays((algorithm, size), make)
     if algorithm.startswith("COO"):
-        first = preparing.array(("rows",), lambda: np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths))
+        first = preparing.array(("rows",), lambda: matrix.rows.astype(np.int32))
     else:
         first = preparing.array(("offsets",), lambda: matrix.offsets)
     return first, *preparing.arrays(("nonzeros",), lambda: (matrix.indices, to_storage(matrix.values, dtype)))
