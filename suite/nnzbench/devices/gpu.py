@@ -115,33 +115,34 @@ class DeviceArray:
         self._memory = device.backend.allocate(max(self.size_bytes, 1))
         self.pointer = device.backend.pointer(self._memory)
 
+    def _do(self, call: Callable[[Backend], None]) -> None:
+        if self.size_bytes:
+            self._device.guarded(lambda: call(self._device.backend))
+
     def write(self, array: Array) -> None:
         """Copies `array`, of the same shape and type, to the device."""
-        if self.size_bytes:
-            self._device.guarded(lambda: self._device.backend.upload(self.pointer, np.ascontiguousarray(array)))
+        self._do(lambda backend: backend.upload(self.pointer, np.ascontiguousarray(array)))
 
     def read(self) -> Array:
         """Waits for the stream and copies to the host."""
         result = np.empty(self.shape, self.dtype)
-        if self.size_bytes:
-            self._device.guarded(lambda: self._device.backend.download(self.pointer, result))
-        else:
+        self._do(lambda backend: backend.download(self.pointer, result))
+        if not self.size_bytes:
             self._device.synchronise()
         return result
 
     def copy(self) -> DeviceArray:
         """Another array with the same contents. Raises `LaunchError` where there is not enough memory."""
         other = self._device.empty(self.shape, self.dtype)
-        if self.size_bytes:
-            self._device.guarded(lambda: self._device.backend.copy(other.pointer, self.pointer, self.size_bytes))
+        self._do(lambda backend: backend.copy(other.pointer, self.pointer, self.size_bytes))
         return other
 
     def poison(self) -> None:
         """Enqueues filling with NaN (integers: the largest value), so that unwritten elements fail the check."""
         if self.dtype.kind == "i":
             self.write(np.full(self.shape, poison_value(self.dtype), self.dtype))
-        elif self.size_bytes:  # ones are NaN in every floating-point type
-            self._device.guarded(lambda: self._device.backend.fill(self.pointer, 0xFF, self.size_bytes))
+        else:  # ones are NaN in every floating-point type
+            self._do(lambda backend: backend.fill(self.pointer, 0xFF, self.size_bytes))
 
     def close(self) -> None:
         """Drops the memory; safe to call twice."""

@@ -139,29 +139,39 @@ def scalars_of(math: str) -> Array:
     return np.array([1 / F8_SCALE**2 if math == "f8" else 1, 0], kinds.get(math, np.float32))
 
 
-def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:
-    """C (m, n) = A (m, k) B (k, n), all row-major unless `case` turns them; cuBLAS's own choice of algorithm.
+def prepare_gemm(
+    inputs: Inputs,
+    case: GemmCase,
+    m: int,
+    weights: Callable[[], Array],
+    b: Array,
+    algorithm: Array | None = None,
+) -> Prepared:
+    """C (m, n) = A (m, k) B (k, n), all row-major unless `case` turns them; cuBLAS's choice, or cuBLASLt's `algorithm`.
 
     `weights` makes A as it lies in memory, where `inputs` has no such form yet.
 
-    Raises `Unsupported` without cuBLAS or where it refuses, `LaunchError` where the product fails.
+    Raises `Unsupported` without the library or where it refuses, `LaunchError` where the product fails.
     """
-    preparing, (k, n) = Preparing(inputs, case.math), b.shape
-    handle = Handle.of(inputs.device)
+    preparing, device, (k, n) = Preparing(inputs, case.math), inputs.device, b.shape
+    handle = (LtHandle if algorithm is not None else Handle).of(device)
     a = preparing.array(case.form, weights)
     dense = preparing.dense(b, case.dtype, case.b_turned)
-    output = Output(inputs.device, (m, n), case.dtype, 0 if case.c_turned else 1)
+    output = Output(device, (m, n), case.dtype, 0 if case.c_turned else 1)
     turns = {"a_transposed": case.transposed, "b_transposed": case.b_turned, "c_transposed": case.c_turned}
+    held = [] if algorithm is None else [support.refusing("cublaslt", lambda: LtProduct(handle, case, m, k, n))]
 
     def over(weights: Sequence[DeviceArray]) -> Callable[[], None]:
-        return product(handle, case.math, (m, k, n), weights[0], dense, output.array, **turns)
+        if algorithm is None:
+            return product(handle, case.math, (m, k, n), weights[0], dense, output.array, **turns)
+        return held[0].over(algorithm, weights[0], dense, output.array)
 
     ends = Ends(dense, output.array, case.b_turned, case.c_turned)
-    return support.finish(preparing, over([a]), output, weights=[a], over=over, ends=ends)
+    return support.finish(preparing, over([a]), output, held, [a], over, ends)
 
 
 def product(
-    handle: Handle,
+    handle: LtHandle,
     math: str,
     sizes: tuple[int, int, int],
     a: DeviceArray,
@@ -261,7 +271,7 @@ class LtProduct(ExitStack):
 
     def __init__(self, handle: LtHandle, case: GemmCase, m: int, k: int, n: int) -> None:
         super().__init__()
-        self._handle, lt = handle, handle.lib
+        self._handle, self._case, lt = handle, case, handle.lib
         kind = CUDA_TYPE[case.dtype]
         blas = support.load_bindings("cublas")
         scale = RESULT_TYPE["i8" if case.math == "i8" else "f32"]
@@ -306,37 +316,22 @@ class LtProduct(ExitStack):
             lt.matmul_preference_destroy(preference)
         return [results[i : i + 1]["algo"].copy() for i in range(int(found[0])) if results[i]["state"] == 0]
 
-
-def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, b: Array) -> Prepared:
-    """One algorithm on C = A B; layouts as in `prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
-    preparing, device, n = Preparing(inputs), inputs.device, b.shape[1]
-    handle = LtHandle.of(device)
-    product = support.refusing("cublaslt", lambda: LtProduct(handle, case, a.m, a.k, n))
-    weights = preparing.array(case.form, case.weights(a))
-    dense = preparing.dense(b, case.dtype, case.b_turned)
-    output = Output(device, (a.m, n), case.dtype, 0 if case.c_turned else 1)
-    scalars = scalars_of(case.math)
-    result = output.array.pointer
-    what = f"cublaslt {case.variant}"
-
-    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
-        first, second = (arrays[0], dense) if case.c_turned else (dense, arrays[0])
+    def over(self, algorithm: Array, a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Callable[[], None]:
+        """Enqueues C = A B by one algorithm at each call."""
+        handle, scalars, result = self._handle, scalars_of(self._case.math), c.pointer
+        first, second = (a, b) if self._case.c_turned else (b, a)
         # fmt: off
         arguments = (
-            handle.value, product.operation, scalars.ctypes.data, first.pointer, product.first,
-            second.pointer, product.second, scalars.ctypes.data + scalars.itemsize, result, product.result,
-            result, product.result, algorithm.ctypes.data, handle.workspace.pointer, WORKSPACE_BYTES,
-            device.backend.stream,
+            handle.value, self.operation, scalars.ctypes.data, first.pointer, self.first, second.pointer, self.second,
+            scalars.ctypes.data + scalars.itemsize, result, self.result, result, self.result, algorithm.ctypes.data,
+            handle.workspace.pointer, WORKSPACE_BYTES, handle.device.backend.stream,
         )
         # fmt: on
 
-        def run(keep: Any = (scalars, algorithm, arrays, dense, output, handle)) -> None:
-            support.refusing(what, lambda: handle.lib.matmul(*arguments))
+        def run(keep: Any = (scalars, algorithm, a, b, c, handle)) -> None:
+            support.refusing(f"cublaslt {self._case.variant}", lambda: handle.lib.matmul(*arguments))
 
         return run
-
-    ends = Ends(dense, output.array, case.b_turned, case.c_turned)
-    return support.finish(preparing, over([weights]), output, [product], [weights], over, ends)
 
 
 def _proposed(device: GpuDevice, handle: LtHandle, case: GemmCase, problem: Problem) -> list[Array]:
@@ -374,5 +369,5 @@ def cublaslt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[C
         ours = replace(case, pruned=whole)
         for index, algorithm in enumerate(proposed):
             name = f"{case.variant}_algo{index:02}{'' if whole else UNPRUNED}"
-            prepare = partial(prepare_algorithm, inputs, ours, algorithm, a, b)
+            prepare = partial(prepare_gemm, inputs, ours, a.m, ours.weights(a), b, algorithm)
             yield Candidate(name, case.math, prepare, truth=ours.truth(gpu, a, b))
