@@ -133,7 +133,6 @@ def told(results: Path) -> list[str]:
 
 
 def main() -> int:
-    """Parses the command line, does the work and prints where to look."""
     parser = argparse.ArgumentParser(description="Run the experiments on what this machine has.")
     parser.add_argument("experiments", nargs="*", help="default: all on a GPU, sparsert_table1 without one")
     parser.add_argument("--quick", action="store_true", help="a first look (always so without a GPU)")

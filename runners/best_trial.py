@@ -86,7 +86,6 @@ def read_cases() -> list[Case]:
 
 
 def case_of(one: Outcome) -> Case:
-    """What was asked."""
     return Case(one.matrix, one.dtype, one.n)
 
 
@@ -212,7 +211,6 @@ def errors(outcomes: Sequence[Outcome]) -> pd.DataFrame:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """The page: Markdown."""
     gpus, commits = (", ".join(sorted({getattr(one, name) for one in outcomes})) for name in ("gpu", "commit"))
     given = " or ".join(f"{seconds:g} s" for seconds in sorted({one.given_s for one in outcomes}))
     parts = ["# `nnzbench best` against trying everything"]
@@ -253,7 +251,6 @@ def _percent(share: float) -> str:
 
 
 def main() -> None:
-    """Parses the command line; runs or sums up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=BUDGET_S / 2)
     parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="end within them")

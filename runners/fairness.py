@@ -114,7 +114,6 @@ def pytorch(torch: Any, device: GpuDevice) -> Library:
 
 
 def cupyx(cupy: Any, device: GpuDevice) -> Library:
-    """CuPy with its sparse matrices."""
     stream = cupy.cuda.ExternalStream(device.backend.stream)
     to_numpy = lambda found: cupy.asnumpy(found).reshape(len(found), -1)  # noqa: E731
     return Library(cupy, cupy_calls, device, lambda: stream, to_numpy)
@@ -293,7 +292,6 @@ def find_best(
 
 
 def compare(problem: Problem, session: Session, libraries: Sequence[Library]) -> Iterator[Row]:
-    """A row per arithmetic class and call."""
     operands = make_operands(problem)
     try:
         calls = [(one, *call) for one in libraries for call in one.calls(one, problem, operands)]
@@ -360,7 +358,6 @@ def run(device: GpuDevice, libraries: Sequence[Library], versions: Mapping[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses the command line, compares and prints the result; the exit status as above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", nargs="?", type=Path, default=ROOT / "build" / "fairness")
     folder = parser.parse_args(arguments).out
@@ -369,7 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unsupported as reason:
         print(f"no GPU: {reason}", file=sys.stderr)
         return 2
-    try:
+    with contextlib.closing(device):
         libraries, versions = find_libraries(device)
         if not libraries:
             print("nothing to compare: install PyTorch or CuPy", file=sys.stderr)
@@ -378,8 +375,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         software = {name: str(version) for name, version in known["software"].items() if version is not None}
         about = {"recorded": known["recorded_at"][:10], "gpu": device.facts.name, **software, **versions}
         ratios = run(device, libraries, about, folder)["ratio"].dropna()
-    finally:
-        device.close()
     below = int((ratios < LEAST_RATIO).sum())
     print(f"lowest ratio {ratios.min():.3f}; {below} of {len(ratios)} below {LEAST_RATIO:g}; rows and page: {folder}")
     return int(below > 0)

@@ -41,6 +41,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -61,7 +62,7 @@ from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
 from nnzbench.kernels.vendor.support import Inputs
 from nnzbench.measure.session import snapshot
 from nnzbench.measure.timing import QUICK, measure, warm_up
-from nnzbench.measure.trial import failure
+from nnzbench.measure.trial import failure, fresh_result
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
@@ -134,21 +135,15 @@ def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Pla
     for turn in range(1, ROUNDS + 1):
         for device in opened if turn % 2 else reversed(opened):  # what drifts is no library's
             cubins, _ = device.compiled(plan)
-            prepared = device.prepare(plan)
-            try:
-                prepared.poison()
-                prepared.run()
-                bits = digest(prepared.read().tobytes())
+            with closing(device.prepare(plan)) as prepared:
+                bits = digest(fresh_result(prepared).tobytes())
                 for policy in OF_MODELS:
                     found = measure(device.timer, prepared.run, policy, capturable=prepared.capturable)
                     what = (name, problem.op, problem.dtype, problem.name, plan.variant, device.name, turn)
                     yield Row(*what, digest(*cubins), bits, policy, found.median, found.q1, found.q3)
-            finally:
-                prepared.close()
 
 
 def digest(*parts: bytes) -> str:
-    """Twelve digits of SHA-256."""
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -249,19 +244,15 @@ def run(device: GpuDevice, name: str, per_sm: int, spins: NDArray[np.int32]) -> 
     count = len(spins)
     launch = Launch("where", (count, 1, 1), (32, 1, 1), ("out", "spins"), shared_bytes=shared // 128 * 128)
     plan = Plan(name, "cuda", SOURCE, {}, {"out": np.zeros((count, 3), np.int64), "spins": spins}, "out", (launch,))
-    prepared = device.prepare(plan)
-    try:
+    with closing(device.prepare(plan)) as prepared:
         prepared.run()
         device.synchronise()
         prepared.run()
         sm, began, ended = prepared.read().T
-    finally:
-        prepared.close()
     return Grid(name, per_sm, sm, began - began.min(), ended - began.min())
 
 
 def page(gpu: str, sms: int, grids: Sequence[Grid]) -> str:
-    """README.md."""
     rows = [told(grid, sms) for grid in grids]
     table = markdown(list(rows[0]), [list(row.values()) for row in rows], left=1)
     right = rows[0]["as the formula"]
@@ -335,10 +326,9 @@ def measured_networks(device: Any, patterns: list[str]) -> Iterator[dict[str, ob
                 continue
             try:
                 for candidate in candidates(known[name], problem, operands, device):
-                    prepared = candidate.prepare()
                     names = {"problem": problem.name, "kernel": name, "variant": candidate.variant}
-                    yield {**names, **busy(prepared, device)}
-                    prepared.close()
+                    with closing(candidate.prepare()) as prepared:
+                        yield {**names, **busy(prepared, device)}
             except Exception as error:
                 print(f"{problem.name} {name}: {failure(error).reason}", file=sys.stderr)
 
@@ -382,30 +372,23 @@ def timed_ways(device: GpuDevice, problem: Problem) -> Iterator[dict[str, object
     operands = make_operands(problem)
     truth = reference(problem, operands)
     for name, prepared in published_programs(device, problem, operands):
-        try:
-            prepared.poison()
-            prepared.run()
-            error = relative_error(prepared.read(), truth)
+        with closing(prepared):
+            error = relative_error(fresh_result(prepared), truth)
             if not error <= LARGEST_ERROR.get(name, 1e-3):
                 print(f"{problem.name} {name}: wrong, relative error {error:.3g}", file=sys.stderr)
                 continue
-            if device.timer is not None:
-                warm_up(device.timer, prepared.run, least=0.02, most=0.2)
+            warm_up(device.timer, prepared.run, least=0.02, most=0.2)
             for way in launching.WAYS:
-                samples = (
-                    in_pairs(device, prepared.run)
-                    if way == "pair"
-                    else measure(device.timer, prepared.run, way, QUICK, prepared.capturable).samples_us
-                )
+                if way == "pair":
+                    us = statistics.median(in_pairs(device, prepared.run))
+                else:
+                    us = measure(device.timer, prepared.run, way, QUICK, prepared.capturable).median
                 sizes = {one: getattr(problem, one) for one in ("source", "m", "k", "n")}
                 known = {"problem": problem.name, **sizes, "nnz": operands.sparse.nnz, "error": error}
-                yield {**known, "program": name, "way": way, "us": round(statistics.median(samples), 3)}
-        finally:
-            prepared.close()
+                yield {**known, "program": name, "way": way, "us": round(us, 3)}
 
 
 def launching_page(gpu: str, table: pd.DataFrame) -> str:
-    """README.md."""
     launched = []
     for name, way in itertools.product(launching.PROGRAMS, launching.WAYS[1:]):
         ratio, longer = launching.over(table, (name, way), (name, "hot"))
@@ -440,34 +423,26 @@ What the published program does otherwise (hot, times as long):
 """
 
 
-def gpu_for(what: str) -> GpuDevice | None:
-    """The GPU; None, and a sentence on stderr, where none works here."""
-    try:
-        device = open_gpu()
-    except Unsupported as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return None
+def gpu_for(what: str) -> GpuDevice:
+    """Raises `Unsupported` where none works here."""
+    device = open_gpu()
     if not isinstance(device, GpuDevice):
-        print(f"Error: {what} on a GPU, and none works here", file=sys.stderr)
-        return None
+        raise Unsupported(f"{what} on a GPU, and none works here")
     return device
 
 
 def devices(asked: argparse.Namespace) -> int:
-    """Measures, writes and says what differs."""
     opened = open_all()
     if len(opened) < 2:
-        print("Error: fewer than two GPU libraries work here (see above): nothing to compare", file=sys.stderr)
-        return 2
+        raise Unsupported("fewer than two GPU libraries work here (see above): nothing to compare")
     chosen = list(programs(opened[0].arch, asked.kernel))
     jobs = [Job.of(stage, opened[0].arch) for _, _, plan in chosen for stage in plan.stages()]
     print(f"{sum(1 for _ in compile_many(jobs, timeout_s=120))} programs compiled", flush=True)
     rows: list[Row] = []
     for at, (name, problem, plan) in enumerate(chosen):
         if at == 0:
-            prepared = opened[0].prepare(plan)
-            warm_up(opened[0].timer, prepared.run)
-            prepared.close()
+            with closing(opened[0].prepare(plan)) as prepared:
+                warm_up(opened[0].timer, prepared.run)
         print(f"[{at + 1}/{len(chosen)}] {name} {problem.op} {problem.dtype} {plan.variant}", flush=True)
         rows += measured(opened, name, problem, plan)
     folder = asked.out / opened[0].gpu / "devices"
@@ -481,9 +456,7 @@ def devices(asked: argparse.Namespace) -> int:
 
 
 def blocks(asked: argparse.Namespace) -> int:
-    """Measures and writes."""
-    if (device := gpu_for("blocks are scheduled")) is None:
-        return 2
+    device = gpu_for("blocks are scheduled")
     sms = device.facts.sms
     equal = [run(device, "equal", per_sm, np.full(WAVES * per_sm * sms, SPIN, np.int32)) for per_sm in SIDES]
     falling = np.linspace(4 * SPIN, SPIN, WAVES * sms).astype(np.int32)
@@ -501,9 +474,7 @@ def blocks(asked: argparse.Namespace) -> int:
 
 
 def launched(asked: argparse.Namespace) -> int:
-    """Measures and writes, after each problem what there is."""
-    if (device := gpu_for("launches are timed")) is None:
-        return 2
+    device = gpu_for("launches are timed")
     folder = asked.out / device.gpu / launching.FOLDER
     paths.write_text(folder / "environment.json", json.dumps(snapshot(device), indent=2) + "\n")
     found: list[dict[str, object]] = []
@@ -518,7 +489,6 @@ def launched(asked: argparse.Namespace) -> int:
 
 
 def networks(asked: argparse.Namespace) -> int:
-    """Writes OUT/<gpu>/whole_networks/busy.csv."""
     import torch
 
     torch.cuda.init()
@@ -537,7 +507,6 @@ def networks(asked: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The study that is asked for; its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = parser.add_subparsers(dest="study", required=True)
     of_devices, of_blocks, of_networks, of_ways = map(studies.add_parser, ("devices", "blocks", "busy", "launching"))
@@ -549,7 +518,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for one in (of_networks, of_ways):
         one.add_argument("--problem", action="append", help="Shell pattern over problems; repeatable. Default: all.")
     asked = parser.parse_args(arguments)
-    return {"devices": devices, "blocks": blocks, "busy": networks, "launching": launched}[asked.study](asked)
+    try:
+        return {"devices": devices, "blocks": blocks, "busy": networks, "launching": launched}[asked.study](asked)
+    except Unsupported as reason:
+        print(f"Error: {reason}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ def bare() -> dict[str, str]:
 
 
 def main() -> int:
-    """Clones, runs, and tells each command's seconds and what was left out."""
     found = list(commands((ROOT / "README.md").read_text(encoding="utf-8")))
     run = [command for command, mark in found if not mark]
     if not run:

@@ -97,7 +97,6 @@ def of_pruned(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def run_of(path: Path) -> str:
-    """The commit and GPU of an environment file."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return f"{(content.get('source') or {}).get('commit', '')} {content.get('worker', path.name)}"
 
@@ -225,7 +224,6 @@ def paired(
 
 
 def statistics(group: Group, pairs: pd.DataFrame) -> dict[str, Any]:
-    """The numbers of a fact."""
     ratios, weights = list(pairs["ratio"]), list(pairs["count"] if group.counted else [1] * len(pairs))
     if group.statistic == "total":
         mean = summed(weights, pairs["over"]) / summed(weights, pairs["median_us"])
@@ -332,7 +330,6 @@ def checked(folder: Path, copy: Path) -> tuple[int, int, list[str]]:
 
 
 def main() -> int:
-    """Checks all pages; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reports", type=Path, default=paths.reports())
     reports = parser.parse_args().reports

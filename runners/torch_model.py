@@ -117,7 +117,6 @@ def show(dense: Any, sparse: Any, tokens: list[int]) -> None:
 
 
 def main() -> None:
-    """Makes the model, packs it, compares and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--inner", type=int, default=11008)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -66,8 +66,7 @@ class Case:
         return (self.problem.experiment, self.problem.name, self.problem.dtype, self.kernel, self.policy or CHECK)
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(NamedTuple):
     """A candidate and what became of it."""
 
     variant: str
@@ -92,8 +91,8 @@ class Bench:
         choice = Choice(quick=bool(self.no_gpu))
         policies: tuple[Policy | None, ...] = (None,) if self.no_gpu else one.policies
 
-        def small(problem: Problem) -> bool:
-            return not self.no_gpu or _products(problem) <= MOST_PRODUCTS
+        def small(one: Problem) -> bool:
+            return not self.no_gpu or one.m * one.k * one.n * (1 - one.sparsity) <= MOST_PRODUCTS
 
         cases = [
             Case(problem, kernel, policy)
@@ -149,10 +148,6 @@ class Bench:
                 continue
             outcome = try_candidate(candidate, device.timer, truth, conditions, self.session.warm_up)
             yield Tried(candidate.variant, candidate.math, outcome)
-
-
-def _products(problem: Problem) -> float:
-    return problem.m * problem.k * problem.n * (1 - problem.sparsity)
 
 
 def _report(benchmark: Any, case: Case, policy: Policy, good: list[Tried]) -> None:

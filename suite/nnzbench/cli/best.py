@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -13,7 +16,7 @@ from click.core import ParameterSource
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer, measured, packing, recorded, tell
 from nnzbench.advise.answer import Answer, as_json, sentence
-from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
+from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
 from nnzbench.cli import options
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
@@ -23,7 +26,6 @@ from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
 from nnzbench.operators import archive
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import Results
@@ -86,30 +88,7 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--save", type=click.Path(path_type=Path), help="Pack every pruned layer by its answer, into this folder."
 )
 @click.pass_context
-def command(
-    ctx: click.Context,
-    matrices: tuple[str, ...],
-    ns: tuple[int, ...] | None,
-    dtype: DType | None,
-    op: Op,
-    budget: float,
-    pattern: Pattern | None,
-    match: tuple[str, ...],
-    image: tuple[int, int] | None,
-    pad: int | None,
-    stride: int | None,
-    kernels: tuple[str, ...],
-    device_name: str | None,
-    gpu: str | None,
-    reports: Path | None,
-    no_crossover: bool,
-    plot: Path | None,
-    brief: bool,
-    verbose: bool,
-    as_text: bool,
-    out: Path | None,
-    save: Path | None,
-) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:
     """Which kernel is fastest for your own MATRIX, against dense, and from which width on dense is.
 
     MATRIX is a file (.smtx, .mtx, scipy .npz, .npy, .npz, .safetensors, .pt), one array of a file (FILE::NAME), or a
@@ -118,30 +97,31 @@ def command(
 
     --save packs all pruned layers of a checkpoint for nnzbench.torch, by N = 1, 8, 16, 32, 64 unless --n says others.
     """
-    if gpu and (device_name or out):
-        raise click.UsageError("--gpu estimates from records: it runs on no --device and writes nothing to --out")
-    if gpu and (no_crossover or ctx.get_parameter_source("budget") is ParameterSource.COMMANDLINE):
-        raise click.UsageError("--gpu estimates every width at once: --budget and --no-crossover are of measuring")
-    if plot and device_name == "cpu":
-        raise click.UsageError("--plot draws times, and --device cpu measures none")
-    if brief and (verbose or as_text):
-        raise click.UsageError("--brief, --verbose and --json are three ways to tell one answer: choose one")
-    if reports and not gpu:
-        raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
-    if save and op != "spmm":
-        raise click.UsageError(f"--save packs layers for products with rows of tokens (--op spmm), not for {op}")
-    if op not in ("conv2d", "conv1d") and (image, pad, stride) != (None, None, None):
-        raise click.UsageError(f"--image, --pad and --stride are of a convolution's input: --op {op} has none")
-    sizes = sum(map(layer.is_size, matrices))
-    if match and sizes == len(matrices):
-        raise click.UsageError("--match chooses among the matrices of a file, and no file is named")
-    if pattern and not sizes:
-        raise click.UsageError("--pattern is for a size such as 4096x11008@0.9: a file has its own")
-    whole = None if image is None else Image(*image, pad or 0, stride or 1)
-    widths = widths_of(op, packing.WIDTHS if save and ns is None else ns)
-    further = not (no_crossover or save)
-    question = Question(widths, op, dtype, names_of_kernels(kernels), budget, whole, further)
-    layers = layer.load(matrices, match, pattern or "uniform", save is not None)
+    asked = SimpleNamespace(**given)
+    op, gpu, save, image, brief = asked.op, asked.gpu, asked.save, asked.image, asked.brief
+    sizes = sum(map(layer.is_size, asked.matrices))
+    timed = asked.no_crossover or ctx.get_parameter_source("budget") is ParameterSource.COMMANDLINE
+    refusals = {
+        "--gpu estimates from records: it runs on no --device and writes nothing to --out": gpu
+        and (asked.device_name or asked.out),
+        "--gpu estimates every width at once: --budget and --no-crossover are of measuring": gpu and timed,
+        "--plot draws times, and --device cpu measures none": asked.plot and asked.device_name == "cpu",
+        "--brief, --verbose and --json are three ways to tell one answer: choose one": brief
+        and (asked.verbose or asked.as_text),
+        "--reports says where --gpu finds its records, and says nothing alone": asked.reports and not gpu,
+        f"--save packs layers for products with rows of tokens (--op spmm), not for {op}": save and op != "spmm",
+        f"--image, --pad and --stride are of a convolution's input: --op {op} has none": not op.startswith("conv")
+        and (image, asked.pad, asked.stride) != (None, None, None),
+        "--match chooses among the matrices of a file, and no file is named": asked.match
+        and sizes == len(asked.matrices),
+        "--pattern is for a size such as 4096x11008@0.9: a file has its own": asked.pattern and not sizes,
+    }
+    options.refuse(refusals)
+    whole = None if image is None else Image(image[0], image[1], asked.pad or 0, asked.stride or 1)
+    widths = widths_of(op, packing.WIDTHS if save and asked.ns is None else asked.ns)
+    further = not (asked.no_crossover or save)
+    question = Question(widths, op, asked.dtype, names_of_kernels(asked.kernels), asked.budget, whole, further)
+    layers = layer.load(asked.matrices, asked.match, asked.pattern or "uniform", save is not None)
     unpruned: list[Layer] = []
     if save:
         layers, unpruned = packing.prunable(layers)
@@ -149,8 +129,8 @@ def command(
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)
     if gpu:
-        known = recorded.load(gpu, [reports] if reports else recorded.usual_folders())
-        every = len(layers) < MANY and (verbose or as_text)
+        known = recorded.load(gpu, [asked.reports] if asked.reports else recorded.usual_folders())
+        every = len(layers) < MANY and (asked.verbose or asked.as_text)
         with progress_bar(lines=False) as progress:
             progress.start(f"estimating for {known.gpu}", len(layers))
             answers = []
@@ -164,8 +144,8 @@ def command(
                 packer.add(one, question, answer)
             _save(save, packer, unpruned)
     else:
-        answers = _measure(layers, question, device_name, out, save, unpruned)
-    if as_text:
+        answers = _measure(layers, question, asked.device_name, asked.out, save, unpruned)
+    if asked.as_text:
         text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in tell.totals(answers)]}
         click.echo(json.dumps(text, indent=2, allow_nan=False))
     elif brief:
@@ -173,11 +153,11 @@ def command(
             for width in answer.widths:
                 click.echo(f"{answer.label}: {sentence(answer, width)}")
     else:
-        tell.tell(answers, tell.console(), len(answers) >= MANY, verbose)
-    if plot:
+        tell.tell(answers, tell.console(), len(answers) >= MANY, asked.verbose)
+    if asked.plot:
         from nnzbench.advise import draw  # loads Matplotlib
 
-        for path in draw.plot(answers, draw.stem_of(plot)):
+        for path in draw.plot(answers, draw.stem_of(asked.plot)):
             click.echo(f"drawn: {path}", err=True)
     if any(answer.wrong() for answer in answers):
         ctx.exit(1)
@@ -199,22 +179,19 @@ def _measure(
         raise Unsupported(f"{error}; --gpu NAME estimates from what is recorded, such as nvidia-h200") from error
     folder = (out or paths.results()) / device.gpu / EXPERIMENT
     end_tidily()
-    try:
-        with progress_bar() as progress:
-            session = open_session(device, registry.kernels(), progress.tell)
-            packer = packing.packer(session, question.kernels is None)
-            answers = []
-            with Results(folder, True, False, session.environment, progress.tell) as results:
-                for one in layers:
-                    if save and packer.recall(one, question):
-                        continue
-                    answers.append(measured.answer(one, question, session, results, progress))
-                    if save:
-                        packer.add(one, question, answers[-1])
-            if save:
-                _save(save, packer, unpruned)
-    finally:
-        device.close()
+    with closing(device), progress_bar() as progress:
+        session = open_session(device, registry.kernels(), progress.tell)
+        packer = packing.packer(session, question.kernels is None)
+        answers = []
+        with Results(folder, True, False, session.environment, progress.tell) as results:
+            for one in layers:
+                if save and packer.recall(one, question):
+                    continue
+                answers.append(measured.answer(one, question, session, results, progress))
+                if save:
+                    packer.add(one, question, answers[-1])
+        if save:
+            _save(save, packer, unpruned)
     click.echo(f"{records_file(folder)} has every row", err=True)
     return answers
 

@@ -14,6 +14,8 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from heapq import heapify, heappop, heappush
+from types import SimpleNamespace
+from typing import Any
 
 import click
 from rich.console import Console
@@ -87,63 +89,56 @@ class _Wanted:
 @click.option("--details", "every_entry", is_flag=True, help="A line per entry point, also without --arch or --kernel.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, a row per entry point.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    experiments: tuple[str, ...],
-    arches: tuple[str, ...],
-    names: tuple[str, ...],
-    candidates: int | None,
-    sample: int | None,
-    everything: bool,
-    every_entry: bool,
-    as_json: bool,
-) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:
     """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile.
 
     Without --arch and --kernel, most architectures get a sample of each kernel's programs; --all builds every one.
     With EXPERIMENT, the programs of its run are compiled ahead, so that the run finds them in the cache.
     """
-    if candidates and not experiments:
-        raise click.UsageError("--candidates limits what is compiled for an EXPERIMENT: name one")
-    if experiments and not arches:
-        raise click.UsageError("a run needs programs of one architecture: name it with --arch")
-    if experiments and (sample or everything or every_entry or as_json):
-        raise click.UsageError("--sample, --all, --details and --json show kernels, and not an EXPERIMENT's programs")
+    asked = SimpleNamespace(**given)
+    experiments, arches, names, sample = asked.experiments, asked.arches, asked.names, asked.sample
+    shown = sample or asked.everything or asked.every_entry or asked.as_json
+    refusals = {
+        "--candidates limits what is compiled for an EXPERIMENT: name one": asked.candidates and not experiments,
+        "a run needs programs of one architecture: name it with --arch": experiments and not arches,
+        "--sample, --all, --details and --json show kernels, and not an EXPERIMENT's programs": experiments and shown,
+        "--sample builds little, --all builds everything: choose one": sample and asked.everything,
+    }
+    options.refuse(refusals)
     chosen = _arches(arches)
     known = {name: kernel for name, kernel in kernels().items() if not isinstance(kernel, VendorKernel)}
     for name in names:
         if name not in known:
             library = f"{name} is a vendor's library: nothing of it is compiled here"
             raise click.UsageError(library if name in kernels() else unknown("kernel", name, known))
-    if sample and everything:
-        raise click.UsageError("--sample builds little, --all builds everything: choose one")
     if experiments:
-        run, choice = choose_experiments(experiments, bool(names)), Choice(kernels=names or None, candidates=candidates)
+        run = choose_experiments(experiments, bool(names))
+        choice = Choice(kernels=names or None, candidates=asked.candidates)
         failed = [programs.compile_all(run, known, choice, one) for one in chosen]
         ctx.exit(1 if any(failed) else 0)
     errors = terminal(stderr=True)
-    asked = [known[name] for name in dict.fromkeys(names or known)]
+    wished = [known[name] for name in dict.fromkeys(names or known)]
     if sample:
-        wanted = _first_look(asked, chosen, sample)
+        wanted = _first_look(wished, chosen, sample)
         rows: list[Row] = []
     else:
-        wanted, rows = _wanted(asked, chosen)
+        wanted, rows = _wanted(wished, chosen)
         if not names:
             wanted += _support(wanted, known, chosen)
     possible = len({one.job.identity() for one in wanted})
-    if not (everything or arches or names or sample):
+    if not (asked.everything or arches or names or sample):
         wanted = _sampled(wanted)
     built = _build([one.job for one in wanted])
     for one in wanted:
         rows += _rows(one, built[one.job.identity()])
-    rows = _by_variant(rows)
-    if as_json:
+    place: dict[tuple[str, str, str], int] = {}  # the architectures of a variant side by side, as variants came
+    rows.sort(key=lambda row: place.setdefault((row.kernel, row.variant, row.entry), len(place)))
+    each = asked.every_entry or arches or names
+    if asked.as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
-    elif not sample or every_entry or arches or names:
+    elif not sample or each:
         screen = terminal()
-        (screen if screen.is_terminal else terminal(width=200)).print(
-            details(rows) if every_entry or arches or names else summary(rows, chosen)
-        )
+        (screen if screen.is_terminal else terminal(width=200)).print(details(rows) if each else summary(rows, chosen))
     _explain(rows, wanted, built, errors)
     wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)
     share = f" of {possible}" if len(built) < possible else ""
@@ -305,14 +300,6 @@ def _with_resources(row: Row, used: Resources | None, launch: Launch | None) -> 
     if fits.blocks == 0:
         return replace(row, status="launch-error", reason=f"not one block fits on an SM, for its {fits.limiter}")
     return row
-
-
-def _by_variant(rows: list[Row]) -> list[Row]:
-    """The architectures of one variant side by side, in the order that variants first came in."""
-    place: dict[tuple[str, str, str], int] = {}
-    for row in rows:
-        place.setdefault((row.kernel, row.variant, row.entry), len(place))
-    return sorted(rows, key=lambda row: place[row.kernel, row.variant, row.entry])
 
 
 def _explain(rows: Iterable[Row], wanted: Iterable[_Wanted], built: Mapping[str, Made], errors: Console) -> None:

@@ -50,6 +50,13 @@ def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def refuse(refusals: Mapping[str, object]) -> None:
+    """Raises `UsageError` with the first sentence that is true."""
+    for sentence, true in refusals.items():
+        if true:
+            raise click.UsageError(sentence)
+
+
 def gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """GPUs of `datasets/gpus.csv` that begin so."""
     with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:

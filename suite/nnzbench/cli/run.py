@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -79,7 +79,7 @@ class Request:
         other = "--standin" if self.standin else "--uniform" if self.uniform else "--target-arch"
         as_they_are = not self.target_arch and not self.sanitize and not any(n.endswith(".py") for n in self.kernels)
         cluster = self.cluster or ""
-        refusals = {
+        refusals: dict[str, object] = {
             "--resume keeps the records, --overwrite replaces them: choose one": self.resume and self.overwrite,
             "--standin patterns are not --real ones: choose one": self.standin and self.real,
             "--uniform patterns are neither --standin nor --real ones: choose one": self.uniform
@@ -101,9 +101,7 @@ class Request:
             f"--workers says how many to start, and those of {cluster} run already": self.workers and "://" in cluster,
             "--workers is for --cluster": self.workers and not cluster,
         }
-        for sentence, refused in refusals.items():
-            if refused:
-                raise click.UsageError(sentence)
+        options.refuse(refusals)
 
     def choice(self) -> Choice:
         """Which part of the experiments to run."""
@@ -301,13 +299,10 @@ class _Task:
 
     def here(self) -> list[Summary]:
         """On this process's device."""
-        device = self.request.open()
-        try:
+        with closing(self.request.open()) as device:
             if self.request.budget is None:
                 return self._everything(device)
             return self._within(self.request.budget, device, self.learn(device.timer is not None))
-        finally:
-            device.close()
 
     def _everything(self, device: Device) -> list[Summary]:
         end_tidily()
@@ -358,21 +353,9 @@ class _Task:
             learning = None if ends is None else meanwhile.submit(lambda: (self.learn(timed), self.typical()))
             with connected(kind, request.workers, timed) as client, self.progress() as progress:
                 costs, typical = learning.result() if learning else (Costs(), {})
-                scheduler = Scheduler(
-                    client,
-                    self.chosen,
-                    self.choice,
-                    self.known,
-                    self.place,
-                    request.device,
-                    costs,
-                    progress,
-                    ends,
-                    request.started,
-                    queued=kind == "slurm",
-                    typical=typical,
-                )
-                summaries = scheduler.run()
+                what = (self.chosen, self.choice, self.known, self.place, request.device)
+                when = (costs, progress, ends, request.started)
+                summaries = Scheduler(client, *what, *when, queued=kind == "slurm", typical=typical).run()
                 for line in total(summaries).explain():
                     progress.note(line)
                 return summaries

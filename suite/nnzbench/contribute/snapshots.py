@@ -8,6 +8,7 @@ beside them are present, about this GPU, and name no machine or person.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("spill_bytes", "code_bytes"), (0, 2**30)),
     **dict.fromkeys(("seconds", "gpu_seconds"), (0, 1e7)),
 }
+_ANY = (-math.inf, math.inf)
+_RULED = {*_WORDS, *_NAMES, *_RANGES}
 _MARKUP = re.compile(r"<[A-Za-z/!?]|\]\(|&\w*[#;]|\bjavascript:|^[=+@]")
 
 
@@ -130,21 +133,16 @@ def shown(text: str) -> str:
 
 
 def _cells(found: Sequence[Any]) -> Iterator[str]:
-    columns = vars(found[0]) if found else {}
-    for column in columns.keys() & _WORDS.keys():
-        allowed = _WORDS[column]
+    for column in _RULED & vars(found[0]).keys() if found else ():
+        allowed, name, (least, most) = _WORDS.get(column), _NAMES.get(column), _RANGES.get(column, _ANY)
         for value, line in _first(found, column):
-            if value not in allowed:
-                yield f"line {line}: `{column}` is '{shown(value)}', which is none of {', '.join(allowed)}"
-    for column in columns.keys() & _NAMES.keys():
-        for value, line in _first(found, column):
-            if not _NAMES[column].fullmatch(value):
-                yield f"line {line}: `{column}` is '{shown(value)}', which no `{column}` is written like"
-    for column in columns.keys() & _RANGES.keys():
-        least, most = _RANGES[column]
-        for value, line in _first(found, column):
-            if value is not None and not least <= value <= most:
-                yield f"line {line}: `{column}` is {value:g}, which is not from {least:g} to {most:g}"
+            where = f"line {line}: `{column}` is"
+            if allowed and value not in allowed:
+                yield f"{where} '{shown(value)}', which is none of {', '.join(allowed)}"
+            elif name and not name.fullmatch(value):
+                yield f"{where} '{shown(value)}', which no `{column}` is written like"
+            elif column in _RANGES and value is not None and not least <= value <= most:
+                yield f"{where} {value:g}, which is not from {least:g} to {most:g}"
 
 
 def _first(found: Iterable[Any], column: str) -> Iterable[tuple[Any, int]]:

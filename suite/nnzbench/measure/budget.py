@@ -269,15 +269,13 @@ def _breadth(
 def _fitting(steps: Sequence[Step], resources: Resources, room: float) -> frozenset[int]:
     """Places of the steps that end within so many seconds of wall clock, if each is done that fits."""
     seconds = gpu_s = 0.0
-    fitting = set()
-    begun = _Begun()
+    fitting, unbegun = set(), set[tuple[str, Problem]]()
     for at, step in enumerate(steps):
         ends = max(
             resources.wall_s(seconds + step.seconds, gpu_s + step.gpu_s),
             resources.wall_s(seconds, gpu_s) + step.seconds,
         )
-        fits = ends <= room + ROUNDING_S
-        if begun.allows(step, fits):
+        if _allowed(step, ends <= room + ROUNDING_S, unbegun):
             fitting.add(at)
             seconds, gpu_s = seconds + step.seconds, gpu_s + step.gpu_s
     return frozenset(fitting)
@@ -343,13 +341,11 @@ def carry_out(
     """Does the steps in order that still fit at the pace so far, until the clock shows `ends`."""
     started = clock()
     predicted = 0.0
-    left_out: list[Step] = []
-    begun = _Begun()
+    left_out, unbegun = list[Step](), set[tuple[str, Problem]]()
     progress.start("run", len(schedule.fitting), schedule.until(started, ends))
     for at, step in enumerate(schedule.steps):
         pace = (clock() - started + DAMPING_S) / (predicted + DAMPING_S)
-        left = ends - clock()
-        if not begun.allows(step, step.seconds * pace <= left):
+        if not _allowed(step, step.seconds * pace <= ends - clock(), unbegun):
             left_out.append(step)
             continue
         runs[step.experiment].problem(step.problem, step.kernels, progress, step.scope, lambda: clock() >= ends)
@@ -361,17 +357,12 @@ def carry_out(
     return Done(clock() - started, tuple(left_out))
 
 
-class _Begun:
-    """Nothing is tuned on a problem whose first choices did not fit."""
-
-    def __init__(self) -> None:
-        self._not: set[tuple[str, Problem]] = set()
-
-    def allows(self, step: Step, fits: bool) -> bool:
-        key = (step.experiment, step.problem)
-        if step.scope == "first" and not fits:
-            self._not.add(key)
-        return fits and key not in self._not
+def _allowed(step: Step, fits: bool, unbegun: set[tuple[str, Problem]]) -> bool:
+    """Nothing is tuned on a problem whose first choices did not fit, which makes it `unbegun`."""
+    key = (step.experiment, step.problem)
+    if step.scope == "first" and not fits:
+        unbegun.add(key)
+    return fits and key not in unbegun
 
 
 def _minutes(seconds: float) -> str:

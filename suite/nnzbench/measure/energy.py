@@ -18,8 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.contract import each, over_copies
@@ -49,8 +49,6 @@ SILENT_S = 2.0
 """Without a tick, after which the counter is taken for dead."""
 WARM_S = 1.0
 """Of the first candidate's work before the first window, in which the silicon warms up."""
-RECORDED = ("launches", "seconds", "joules", "integral_joules", "tick_ms", "temperature_c", "sm_clock_mhz")
-"""What a reading says that its row says too."""
 
 
 class Meter(Protocol):
@@ -119,8 +117,10 @@ class _Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a window says."""
+    """What a window says, by the names of its row."""
 
+    reason: str
+    """Why it says nothing of the launches; empty where it does."""
     launches: int
     seconds: float
     joules: float
@@ -128,31 +128,25 @@ class Reading:
     tick_ms: float
     temperature_c: float | None
     sm_clock_mhz: float | None
-    throttled: tuple[str, ...]
-    starved: int
-    ticks: int
-    idle: bool
+    throttled: str
 
     @property
     def watts(self) -> float:
         """Mean power by the counter."""
         return self.joules / self.seconds
 
-    @property
-    def fault(self) -> str:
-        """Why the window says nothing of the launches; empty where it does."""
-        if self.starved:
-            return f"the GPU waited for the host {self.starved} times"
-        if self.ticks < FEWEST_TICKS:
-            return f"the counter ticked {self.ticks} times in {self.seconds:.3g} s: too few"
-        if not self.idle and not self.launches:
-            return f"no two replays ended within {self.seconds:.3g} s"
-        if abs(self.integral_joules - self.joules) > AGREE * self.joules:
-            return (
-                f"the counter says {self.joules:.4g} J and the integrated power {self.integral_joules:.4g} J: they "
-                f"differ by more than {100 * AGREE:g} %"
-            )
-        return ""
+
+def _fault(found: Reading, starved: int, ticks: int, idle: bool) -> str:
+    if starved:
+        return f"the GPU waited for the host {starved} times"
+    if ticks < FEWEST_TICKS:
+        return f"the counter ticked {ticks} times in {found.seconds:.3g} s: too few"
+    if not idle and not found.launches:
+        return f"no two replays ended within {found.seconds:.3g} s"
+    if abs(found.integral_joules - found.joules) > AGREE * found.joules:
+        both = f"the counter says {found.joules:.4g} J and the integrated power {found.integral_joules:.4g} J"
+        return f"{both}: they differ by more than {100 * AGREE:g} %"
+    return ""
 
 
 @dataclass
@@ -223,7 +217,8 @@ def window(bench: Bench, load: Load | None, seconds: float) -> Reading:
         load.drain(bench)
     first, end = seen.ticks[0], seen.ticks[-1]
     count = len(seen.ticks) - 1
-    return Reading(
+    read = Reading(
+        reason="",
         launches=round(seen.rate * (end.at - first.at)) if load else 0,
         seconds=end.at - first.at,
         joules=end.joules - first.joules,
@@ -231,11 +226,9 @@ def window(bench: Bench, load: Load | None, seconds: float) -> Reading:
         tick_ms=1e3 * (end.at - first.at) / count if count else 0.0,
         temperature_c=temperature,
         sm_clock_mhz=statistics.median(seen.clocks) if seen.clocks else None,
-        throttled=tuple(sorted(seen.reasons)),
-        starved=starved,
-        ticks=count,
-        idle=load is None,
+        throttled=" ".join(sorted(seen.reasons)),
     )
+    return replace(read, reason=_fault(read, starved, count, load is None))
 
 
 def _told(value: float | None, what: str) -> float:
@@ -311,39 +304,15 @@ def contest(
     """
     with ExitStack() as stack:
         loads = _loads(entrants, session, bench.timer, stack)
-        keep_busy(bench, loads[0], WARM_S)
+        window(bench, loads[0], WARM_S)
         for trial in range(begun + 1, recipe.trials + 1):
             rows = []
             for place, (at, seconds) in enumerate(recipe.order(len(entrants)), start=1):
-                found = window(bench, loads[at], seconds)
-                rows.append(row_of(entrants[at], session, found, trial, place, idle_watts, environment))
+                one, found = entrants[at], window(bench, loads[at], seconds)
+                key = (one.problem.name, one.problem.dtype, one.kernel, one.variant, session.device.name)
+                known: dict[str, Any] = {"idle_watts": idle_watts, "environment": environment, **vars(found)}
+                rows.append(Window(*key, trial, place, "refused" if found.reason else "ok", **known))
             yield rows
-
-
-def row_of(
-    one: Entrant, session: Session, found: Reading, trial: int, place: int, idle_watts: float, environment: str
-) -> Window:
-    """A window as it is recorded."""
-    return Window(
-        *(one.problem.name, one.problem.dtype, one.kernel, one.variant, session.device.name),
-        trial=trial,
-        place=place,
-        status="refused" if found.fault else "ok",
-        reason=found.fault,
-        idle_watts=idle_watts,
-        throttled=" ".join(found.throttled),
-        environment=environment,
-        **{name: getattr(found, name) for name in RECORDED},
-    )
-
-
-def keep_busy(bench: Bench, load: Load, seconds: float) -> None:
-    """The same work without a reading."""
-    ends = bench.clock() + seconds
-    while bench.clock() < ends:
-        load.feed()
-        bench.sleep(0.001)
-    load.drain(bench)
 
 
 def _loads(entrants: Sequence[Entrant], session: Session, timer: Timer, stack: ExitStack) -> list[Load]:

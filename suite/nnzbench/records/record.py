@@ -9,7 +9,7 @@ import csv
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_type_hints
@@ -154,44 +154,17 @@ def to_row(record: Record) -> list[str]:
     return [_write_cell(getattr(record, name)) for name in COLUMNS]
 
 
-def _read_bool(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(f"'{text}' is not true or false")
-    return text == "true"
+_ARROW = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
-def _read_int(text: str) -> int:
-    _require_plain(text)
-    return int(text)
+def _kind(annotated: Any) -> tuple[type, bool]:
+    """The type of a column's cells, and whether an empty one is None."""
+    options = get_args(annotated)  # of a union its members, of a `Literal` its words
+    return next((one for one in (annotated, *options) if one in _ARROW), str), type(None) in options
 
 
-def _require_plain(text: str) -> None:
-    """Refuses what Python alone reads as a number: `1_000`, blanks, digits of other scripts."""
-    if "_" in text or not text.isascii() or text[:1].isspace() or text[-1:].isspace():
-        raise ValueError(f"{text!r} is not a plain number")
-
-
-def _read_float(text: str) -> float:
-    _require_plain(text)
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"'{text}' is not a finite number")
-    return value
-
-
-_READ: dict[type, Callable[[str], Any]] = {bool: _read_bool, int: _read_int, float: _read_float, str: str}
-
-
-def _reader(kind: Any) -> tuple[Callable[[str], Any], bool]:
-    """What reads a cell of that type, and whether an empty one is None."""
-    options = get_args(kind)  # of a union its members, of a `Literal` its words
-    wanted = next((one for one in options if one in _READ), kind)
-    return _READ.get(wanted, str), type(None) in options
-
-
-_CELLS = tuple((name, *_reader(_TYPES[name])) for name in COLUMNS)
-_ARROW = {_read_bool: pa.bool_(), _read_int: pa.int64(), _read_float: pa.float64(), str: pa.string()}
-TABLE = pa.schema([pa.field(name, _ARROW[read], nullable=optional) for name, read, optional in _CELLS])
+_CELLS = tuple((name, *_kind(_TYPES[name])) for name in COLUMNS)
+TABLE = pa.schema([pa.field(name, _ARROW[kind], nullable=optional) for name, kind, optional in _CELLS])
 """The columns of records as Arrow types; a column that may be empty is nullable."""
 _PLAIN = {
     pa.bool_(): r"^(true|false)$",
@@ -199,6 +172,19 @@ _PLAIN = {
     pa.float64(): r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$",
 }
 """What a whole column is read as at once; `_refuse` says what is wrong with other cells."""
+
+
+def _read_cell(text: str, kind: type) -> Any:
+    """Raises `ValueError` also for what Python alone reads as a number: `1_000`, blanks, digits of other scripts."""
+    if kind is bool and text not in ("true", "false"):
+        raise ValueError(f"'{text}' is not true or false")
+    if kind in (str, bool):
+        return text if kind is str else text == "true"
+    if "_" in text or not text.isascii() or text != text.strip():
+        raise ValueError(f"{text!r} is not a plain number")
+    if not math.isfinite(value := kind(text)):
+        raise ValueError(f"'{text}' is not a finite number")
+    return value
 
 
 def read_records(path: Path) -> list[Record]:
@@ -320,9 +306,9 @@ def _refuse(row: dict[str, str], where: str) -> NoReturn:
     """Raises `RecordError` that says what is wrong with the cells of a row, naming the column."""
     cells: dict[str, Any] = {}
     try:
-        for name, read, optional in _CELLS:
+        for name, kind, optional in _CELLS:
             try:
-                cells[name] = None if optional and row[name] == "" else read(row[name])
+                cells[name] = None if optional and row[name] == "" else _read_cell(row[name], kind)
             except ValueError as error:
                 raise RecordError(f"column '{name}': {error}") from None
         if cells["schema"] != SCHEMA:

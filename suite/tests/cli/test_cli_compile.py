@@ -127,9 +127,7 @@ def test_default_architectures_and_a_kernel_that_leaves_one_out(run: Callable[..
     assert {row["arch"] for row in rows} >= {"sm_80", "sm_86", "sm_89", "sm_90"}
 
 
-def test_without_a_filter_most_architectures_get_a_sample_that_has_every_value(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_filter_most_architectures_get_a_sample_that_has_every_value(run, monkeypatch):
     def plans(self: Scale, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         launch = Launch(self.entry, (1, 1, 1), (64, 1, 1), ("c",), self.shared_bytes)
         for factor, other in ((2, 1), (2, 2), (3, 1), (3, 2)):

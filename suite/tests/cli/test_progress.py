@@ -5,18 +5,12 @@ from __future__ import annotations
 import io
 
 import pytest
+from fake_search import Clock
 from rich.console import Console
 
 from nnzbench.progress import Bar, Lines, progress_bar
 
 HOURS = 3600
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def go(lines, clock, steps, seconds, ends=None):

@@ -61,10 +61,6 @@ def test_it_holds_one_import_name_and_every_kernel_and_stays_small(wheel: Path) 
     assert wheel.stat().st_size < 12e6
 
 
-def test_it_lists_problems_from_its_own_data(packages: Path, tmp_path: Path) -> None:
-    assert len(json.loads(run(packages, tmp_path, "list", "problems", "sparsert_table1", "--json"))) == 31
-
-
 def test_it_estimates_from_the_records_that_it_carries(packages: Path, tmp_path: Path) -> None:
     asked = ("512x512@0.9", "--gpu", "h200", "--n", "32", "--kernel", "ring", "--kernel", "cublas", "--json")
     (answer,) = json.loads(run(packages, tmp_path, "best", *asked))["answers"]

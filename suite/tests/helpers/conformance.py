@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -106,24 +104,21 @@ class Case:
     runs: int = 1
 
 
-def _case(
-    name: str,
-    launches: tuple[Launch, ...],
-    buffers: dict[str, Array],
-    expected: Any,
-    poison: bool = True,
-    runs: int = 1,
-    unpermute: Callable[[Array], Array] | None = None,
-) -> Case:
-    plan = Plan(name, "cuda", SOURCE, {"VALUE": 7}, buffers, "y", launches, unpermute=unpermute)
+def _case(name, launches, buffers, expected, unpermute=None, **more):
+    every = launches if isinstance(launches, tuple) else (launches,)
+    plan = Plan(name, "cuda", SOURCE, {"VALUE": 7}, buffers, "y", every, unpermute=unpermute)
     dtype = buffers["y"].dtype if unpermute is None else None
-    return Case(name, plan, np.asarray(expected, dtype), poison, runs)
+    return Case(name, plan, np.asarray(expected, dtype), **more)
+
+
+def _launch(entry, blocks, threads, *args, **more):
+    return Launch(entry, (blocks, 1, 1), (threads, 1, 1), args, **more)
 
 
 def _cases() -> tuple[Case, ...]:
     rng = np.random.default_rng(0)
     x = rng.integers(-99, 99, 1000).astype(np.float32)
-    zeros = np.zeros(1000, np.float32)
+    zeros, ints = np.zeros(1000, np.float32), np.zeros(768, np.int32)
     big = rng.standard_normal(16 * 1024).astype(np.float32)
     rows = rng.integers(-(2**20), 2**20, (7, 1500)).astype(np.int32)
     bins = rng.integers(0, 10, 5000).astype(np.int32)
@@ -134,108 +129,62 @@ def _cases() -> tuple[Case, ...]:
     lanes += [np.full(32, ballot - 2**32 if ballot >= 2**31 else ballot), np.where(t < 16, t ^ 3, 1)]
     # products of halves and the sum are exact in float64, so that NumPy rounds once
     fma = (a.astype(np.float64) * b.astype(np.float64) + np.tile([1.0, -1.0], 32)).astype(np.float16)
-    affine = Launch("scale_and_shift", (16, 1, 1), (64, 1, 1), ("x", "y", -1.5, -3, 1000))
+    affine = _launch("scale_and_shift", 16, 64, "x", "y", -1.5, -3, 1000)
+    first = _launch("scale_and_shift", 16, 64, "x", "between", 2.0, 1, 1000)
+    last = _launch("scale_and_shift", 32, 32, "between", "y", 3.0, -1, 1000)
     staged = np.concatenate([np.arange(120, dtype=np.float32), np.zeros(8, np.float32)])
+    pair, steps = {"x": x, "y": zeros}, {"x": x, "between": zeros, "y": zeros}
+
+    def add(value, to):
+        return _launch("add_value", 16, 64, to, 1000, source=OTHER, defines={"VALUE": value})
+
+    def shared(threads, count):
+        return _launch("reverse", 1, threads, "x", "y", count, shared_bytes=4 * count)
+
+    several = (first, add(10, "between"), add(100, "between"), last, add(10, "y"))
+    copied = _launch("staged_copy", 1, 32, "x", "y", 120, shared_bytes=512)
+    counted = _launch("histogram", 79, 64, "x", "y", 5000)
+    laid_out = (-1.5 * x.astype(np.float64) - 3).reshape(40, 25).T
     return (
-        _case("scalar arguments", (affine,), {"x": x, "y": zeros}, -1.5 * x - 3),
+        _case("scalar arguments", affine, pair, -1.5 * x - 3),
+        _case("launches in order", (first, last), steps, 3 * (2 * x + 1) - 1),
+        _case("launches of several programs", several, steps, 3 * (2 * x + 1 + 110) - 1 + 10),
         _case(
-            "launches in order",
-            (
-                Launch("scale_and_shift", (16, 1, 1), (64, 1, 1), ("x", "between", 2.0, 1, 1000)),
-                Launch("scale_and_shift", (32, 1, 1), (32, 1, 1), ("between", "y", 3.0, -1, 1000)),
-            ),
-            {"x": x, "between": zeros, "y": zeros},
-            3 * (2 * x + 1) - 1,
-        ),
-        _case(
-            "launches of several programs",
-            (
-                Launch("scale_and_shift", (16, 1, 1), (64, 1, 1), ("x", "between", 2.0, 1, 1000)),
-                Launch("add_value", (16, 1, 1), (64, 1, 1), ("between", 1000), source=OTHER, defines={"VALUE": 10}),
-                Launch("add_value", (16, 1, 1), (64, 1, 1), ("between", 1000), source=OTHER, defines={"VALUE": 100}),
-                Launch("scale_and_shift", (32, 1, 1), (32, 1, 1), ("between", "y", 3.0, -1, 1000)),
-                Launch("add_value", (16, 1, 1), (64, 1, 1), ("y", 1000), source=OTHER, defines={"VALUE": 10}),
-            ),
-            {"x": x, "between": zeros, "y": zeros},
-            3 * (2 * x + 1 + 110) - 1 + 10,
-        ),
-        _case(
-            "a layout and a type of its own",
-            (affine,),
-            {"x": x, "y": zeros},
-            (-1.5 * x.astype(np.float64) - 3).reshape(40, 25).T,
+            "a layout and a type of its own", affine, pair, laid_out,
             unpermute=lambda raw: raw.astype(np.float64).reshape(40, 25).T,
         ),
+        _case("three dimensions", Launch("linear_index", (2, 3, 2), (4, 2, 8), ("y",)), {"y": ints}, np.arange(768)),
         _case(
-            "three dimensions",
-            (Launch("linear_index", (2, 3, 2), (4, 2, 8), ("y",)),),
-            {"y": np.zeros(768, np.int32)},
-            np.arange(768),
+            "buffers keep their contents between runs", counted, {"x": bins, "y": ints[:10]},
+            3 * np.bincount(bins, minlength=10), poison=False, runs=3,
         ),
+        _case("dynamic shared memory", shared(128, 1000), pair, x[::-1]),
+        _case("64 KiB of dynamic shared memory", shared(256, 16384), {"x": big, "y": np.zeros_like(big)}, big[::-1]),
         _case(
-            "buffers keep their contents between runs",
-            (Launch("histogram", (79, 1, 1), (64, 1, 1), ("x", "y", 5000)),),
-            {"x": bins, "y": np.zeros(10, np.int32)},
-            3 * np.bincount(bins, minlength=10),
-            poison=False,
-            runs=3,
-        ),
-        _case(
-            "dynamic shared memory",
-            (Launch("reverse", (1, 1, 1), (128, 1, 1), ("x", "y", 1000), shared_bytes=4000),),
-            {"x": x, "y": zeros},
-            x[::-1],
-        ),
-        _case(
-            "64 KiB of dynamic shared memory",
-            (Launch("reverse", (1, 1, 1), (256, 1, 1), ("x", "y", 16384), shared_bytes=65536),),
-            {"x": big, "y": np.zeros_like(big)},
-            big[::-1],
-        ),
-        _case(
-            "asynchronous copies",
-            (Launch("staged_copy", (1, 1, 1), (32, 1, 1), ("x", "y", 120), shared_bytes=512),),
-            {"x": staged[:120].copy(), "y": np.zeros(128, np.float32)},
+            "asynchronous copies", copied, {"x": staged[:120].copy(), "y": zeros[:128]},
             staged.reshape(32, 4)[::-1].ravel(),
         ),
         _case(
-            "block reduction",
-            (Launch("sum_rows", (7, 1, 1), (192, 1, 1), ("x", "y", 1500)),),
-            {"x": rows, "y": np.zeros(7, np.int32)},
-            rows.sum(axis=1),
+            "block reduction", _launch("sum_rows", 7, 192, "x", "y", 1500), {"x": rows, "y": ints[:7]}, rows.sum(axis=1)
+        ),
+        _case("warp operations", _launch("lanes", 1, 32, "y"), {"y": ints[:160]}, np.concatenate(lanes)),
+        _case(
+            "half precision", _launch("half_math", 1, 32, "a", "b", "y"),
+            {"a": a, "b": b, "y": np.zeros(64, np.float16)}, fma,
         ),
         _case(
-            "warp operations",
-            (Launch("lanes", (1, 1, 1), (32, 1, 1), ("y",)),),
-            {"y": np.zeros(160, np.int32)},
-            np.concatenate(lanes),
-        ),
-        _case(
-            "half precision",
-            (Launch("half_math", (1, 1, 1), (32, 1, 1), ("a", "b", "y")),),
-            {"a": a, "b": b, "y": np.zeros(64, np.float16)},
-            fma,
-        ),
-        _case(
-            "an unwritten element stays NaN",
-            (Launch("all_but_last", (1, 1, 1), (32, 1, 1), ("y", 32)),),
-            {"y": np.zeros(32, np.float32)},
+            "an unwritten element stays NaN", _launch("all_but_last", 1, 32, "y", 32), {"y": zeros[:32]},
             [1.0] * 31 + [np.nan],
         ),
         _case(
-            "an unwritten integer stays the largest value",
-            (Launch("all_but_last_int", (1, 1, 1), (32, 1, 1), ("y", 32)),),
-            {"y": np.zeros(32, np.int32)},
-            [7] * 31 + [2**31 - 1],
+            "an unwritten integer stays the largest value", _launch("all_but_last_int", 1, 32, "y", 32),
+            {"y": ints[:32]}, [7] * 31 + [2**31 - 1],
         ),
         _case(
-            "a grid without blocks is no launch",
-            (Launch("all_but_last", (0, 1, 1), (32, 1, 1), ("y", 32)),),
-            {"y": np.full(32, 5.0, np.float32)},
-            [5.0] * 32,
-            poison=False,
+            "a grid without blocks is no launch", _launch("all_but_last", 0, 32, "y", 32),
+            {"y": np.full(32, 5.0, np.float32)}, [5.0] * 32, poison=False,
         ),
-    )
+    )  # fmt: skip
 
 
 CASES = _cases()

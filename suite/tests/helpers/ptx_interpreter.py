@@ -50,15 +50,7 @@ class Kernel:
             raise PtxError(f"jump table names labels that do not exist: {sorted(missing)}")
         self.reached: set[int] = set()
 
-    def launch(
-        self,
-        grid: tuple[int, int, int],
-        threads: int,
-        buffers: dict[str, NDArray[Any]],
-        shared_bytes: int,
-        backward: bool = False,
-        width: int = 0,
-    ) -> None:
+    def launch(self, grid, threads, buffers, shared_bytes, backward=False, width=0):
         """Runs all blocks; `buffers` by parameter name without `p_`, written in place. `width`: of a 2-D block."""
         memory = Memory({name: buffers[name.removeprefix("p_")] for name in self.parameters})
         for y in range(grid[1]):
@@ -70,9 +62,7 @@ class Kernel:
                 with np.errstate(over="ignore", invalid="ignore"):
                     _to_the_end(warps[::-1] if backward else warps)
 
-    def _warp(
-        self, warp: int, special: dict[str, int], memory: Memory, shared: Shared, threads: int, width: int
-    ) -> Generator[tuple[int, int], None, None]:
+    def _warp(self, warp, special, memory, shared, threads, width):
         registers: dict[str, Any] = {name: np.full(LANES, value, np.uint32) for name, value in special.items()}
         linear = np.arange(LANES) + warp * LANES
         registers["%tid.x"] = (linear % (width or threads)).astype(np.uint32)
@@ -140,9 +130,7 @@ class Memory:
     def base(self, name: str) -> int:
         return GAP * (self.names.index(name) + 1)
 
-    def cells(
-        self, address: NDArray[np.int64], size: int, writing: bool
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def cells(self, address, size, writing):
         """The buffer all lanes address and their offsets in it; lanes may be in two buffers only when reading."""
         numbers = np.unique(address // GAP)
         if numbers.min() < 1 or numbers.max() > len(self.data) or (address % size).any():
@@ -171,22 +159,13 @@ class Shared:
     def __init__(self, size: int) -> None:
         self.data = np.full(size, 0xFF, np.uint8)
 
-    def cells(
-        self, address: NDArray[np.int64], size: int, writing: bool
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def cells(self, address, size, writing):
         if (address + size > self.data.size).any() or (address % size).any():
             raise PtxError(f"bad shared access of {size} bytes in {self.data.size}: {address.tolist()}")
         return self.data, address
 
 
-def _step(
-    parts: list[str],
-    operands: list[str],
-    registers: dict[str, Any],
-    active: NDArray[Any],
-    memory: Memory,
-    shared: Shared,
-) -> None:
+def _step(parts, operands, registers, active, memory, shared):
     kind = _TYPES.get(parts[-1], np.uint32)
 
     def read(operand: str, dtype: Any = kind) -> NDArray[Any]:
@@ -289,14 +268,7 @@ def _convert(parts: list[str], out: str, source: str, registers: dict[str, Any])
         registers[out] = _as(value, _TYPES[come]).astype(_TYPES[to])
 
 
-def _access(
-    parts: list[str],
-    operands: list[str],
-    registers: dict[str, Any],
-    active: NDArray[Any],
-    memory: Memory,
-    shared: Shared,
-) -> None:
+def _access(parts, operands, registers, active, memory, shared):
     dtype = np.dtype(_TYPES[parts[-1]])
     storing = parts[0] == "st"
     place, listed = (operands[0], operands[1]) if storing else (operands[1], operands[0])
@@ -325,14 +297,7 @@ def _access(
             registers[name] = fresh
 
 
-def _copy(
-    parts: list[str],
-    operands: list[str],
-    registers: dict[str, Any],
-    active: NDArray[Any],
-    memory: Memory,
-    shared: Shared,
-) -> None:
+def _copy(parts, operands, registers, active, memory, shared):
     """Asynchronous copies land at the wait, the latest moment hardware may take."""
     pending = registers.setdefault("pending copies", [])
     if parts[2] == "wait_group":

@@ -41,11 +41,6 @@ from nnzbench.records.record import RecordError, read_records
 SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
-
-
 PROBLEM = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
+from fake_search import Clock
 from filelock import FileLock
 
 from nnzbench.devices.gpu import LaunchError, short_of_memory
@@ -15,14 +16,6 @@ from nnzbench.measure.phases import ON_GPU, Phases, Work, lines
 from nnzbench.measure.trial import Conditions, try_candidate
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
 from nnzbench.problems.problem import Problem
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_a_phase_inside_another_counts_for_itself_alone():
@@ -46,12 +39,9 @@ def test_a_phase_inside_another_counts_for_itself_alone():
 def test_a_phase_ends_with_its_error():
     phases = Phases(clock=Clock())
     for _ in range(2):
-        try:
-            with phases.of("checking"), phases.of("reference"):
-                phases.clock.now += 1.0
-                raise ValueError
-        except ValueError:
-            pass
+        with suppress(ValueError), phases.of("checking"), phases.of("reference"):
+            phases.clock.now += 1.0
+            raise ValueError
     assert phases.seconds["reference"] == 2.0
     assert not phases._open
 

@@ -278,7 +278,3 @@ def test_rates_that_can_not_be_measured_are_unknown(monkeypatch):
     assert measured.tf32_tflops is None
     assert measured.f16_tflops is None
     assert measured.copy_gbs > 0
-
-
-def test_an_unknown_policy_has_no_floor():
-    assert Peaks(floor_hot_us=1.0).floor_us("warm") is None

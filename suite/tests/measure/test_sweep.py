@@ -21,11 +21,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.beside import TUNING
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
-
-
 def test_every_candidate_is_checked_timed_and_the_fastest_selected(tmp_path):
     kernel = FakeKernel(variants={"slow": (20.0, ""), "fast": (5.0, "")})
     progress = Notes()

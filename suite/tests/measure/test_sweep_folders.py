@@ -13,11 +13,6 @@ from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
-
-
 def test_resume_with_another_policy_adds_that_policy_alone(tmp_path):
     kernel, device = FakeKernel(variants={"a": (5.0, "")}), FakeDevice()
     sweep(tmp_path, kernel, choice=Choice(policies=("hot",)))

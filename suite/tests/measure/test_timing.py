@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fakes import FakeTimer
 
-from nnzbench.measure.timing import LAUNCHES, Measurement, StoppingRule, measure, median_interval, warm_up
+from nnzbench.measure.timing import LAUNCHES, StoppingRule, measure, median_interval, warm_up
 
 
 def timer_of(times) -> FakeTimer:
@@ -150,11 +150,6 @@ def test_a_candidate_clearly_behind_is_not_measured_to_the_end(times, to_beat, s
     assert result.behind == (samples is not None)
     assert not (result.behind and result.stable)
     assert samples in (None, len(result.samples_us))
-
-
-def test_the_summary_is_the_median_between_the_quartiles():
-    measured = Measurement((9.0, 1.0, 3.0, 2.0, 100.0), None, (), True)
-    assert (measured.q1, measured.median, measured.q3) == (2.0, 3.0, 9.0)
 
 
 def test_graph_replays_are_known_finer_than_the_event_clock():

@@ -23,8 +23,7 @@ from nnzbench.records.beside import TUNING
 
 
 @pytest.fixture(autouse=True)
-def _one_problem(tmp_path, monkeypatch):
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+def _one_problem(monkeypatch):
     monkeypatch.setattr(Small, "count", 1)
 
 

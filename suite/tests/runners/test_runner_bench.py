@@ -63,9 +63,7 @@ def test_extra_follows_driver_and_oldest_gpu(driver: int, capabilities: list[tup
     assert extra_for([VisibleGpu("", one, 0, driver) for one in capabilities]) == extra
 
 
-def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_or_refused_one_redone(
-    bench: ModuleType, command: Command
-) -> None:
+def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_or_refused_one_redone(bench, command):
     done = {"run": 0, "report": 0}
     command.statuses = [130, 0, 0, 0, 2]
     assert bench.on_gpu([], False) == {"run": 130}  # who stops a run waits for no page
@@ -82,9 +80,7 @@ def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_or_refused_one_re
     ]
 
 
-def test_a_failed_step_fails_the_whole_and_the_others_still_run(
-    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_step_fails_the_whole_and_the_others_still_run(bench, command, monkeypatch, capsys):
     command.statuses = [0, 1]
     for name in ("sparsert_table1", "sputnik_rnn"):  # only what was run is drawn
         (bench.ROOT / "reports" / "nvidia-h200" / name).mkdir(parents=True)
@@ -108,10 +104,7 @@ def test_a_failed_step_fails_the_whole_and_the_others_still_run(
 @pytest.mark.parametrize(
     ("name", "says"), [("sparsert_tabel1", "did you mean sparsert_table1"), ("sputnik_figure2", "runs nothing")]
 )
-def test_experiments_are_checked_before_any_work(
-    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    gpus: list[VisibleGpu], name: str, says: str,
-) -> None:  # fmt: skip
+def test_experiments_are_checked_before_any_work(bench, command, monkeypatch, capsys, gpus, name, says):
     monkeypatch.setattr(bench, "visible_gpus", lambda: gpus)
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "sparsert_table1", name])
     assert bench.main() == 2
@@ -126,9 +119,7 @@ def test_a_run_refused_for_its_input_ends_there(bench: ModuleType, command: Comm
     assert len(command.calls) == 1
 
 
-def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
-    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(bench, command, monkeypatch):
     command.statuses = [0, 2]
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     assert bench.on_gpu([], False, "15m") == {"run": 0, "report": 0}
@@ -143,9 +134,7 @@ def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
     assert not bench.UNFINISHED.exists()
 
 
-def test_a_gpu_run_ends_with_an_answer_for_each_kind_of_layer(
-    bench: ModuleType, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_run_ends_with_an_answer_for_each_kind_of_layer(bench, command, monkeypatch, capsys):
     timed = (("sparsert_paper", "r8_g4", lambda _: 2.0), ("cublas", "f16_rowmajor", lambda _: 3.0))
     rows = sputnik_records.records("sparsert_table1", timed)
     fake_records.write(bench.ROOT / "results" / "nvidia-h200" / "sparsert_table1", rows)

@@ -53,9 +53,7 @@ def test_every_paper_that_has_times_of_its_own_has_a_step() -> None:
     assert len(stepped) >= len(PAPERS)
 
 
-def test_steps_share_the_time_and_the_last_ones_go_without(
-    contribute: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_share_the_time_and_the_last_ones_go_without(contribute, capsys):
     now = [0.0]
     asked: list[tuple[list[str], float]] = []
 
@@ -73,9 +71,7 @@ def test_steps_share_the_time_and_the_last_ones_go_without(
     assert "No time is left for llm_layers." in capsys.readouterr().out
 
 
-def test_a_process_past_its_time_is_ended_tidily(
-    contribute: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_past_its_time_is_ended_tidily(contribute, monkeypatch, tmp_path):
     script, ready = tmp_path / "python", tmp_path / "ready"
     script.write_text("#!/bin/sh\ntrap 'echo kept > kept; exit 130' TERM\n: > ready\nwhile :; do sleep 0.05; done\n")
     script.chmod(0o755)
@@ -141,9 +137,7 @@ def test_an_archive_taken_in_calibrates_predictions(tmp_path: Path) -> None:
     assert rest["predicted_us"].to_numpy() == pytest.approx(1.3 * rest["source_us"].to_numpy(), rel=0.02)
 
 
-def test_without_a_gpu_it_says_so(
-    contribute: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_gpu_it_says_so(contribute, monkeypatch, capsys):
     monkeypatch.setattr(contribute, "visible_gpus", list)
     assert contribute.main([]) == 2
     assert "the CUDA driver finds none here" in capsys.readouterr().err

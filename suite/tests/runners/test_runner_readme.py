@@ -49,9 +49,7 @@ def checked_out(tmp_path: Path, page: str) -> Path:
 
 
 @pytest.mark.parametrize(("last", "status"), [("test -f README.md", 0), ("exit 3", 3), ("cat nothing", 1)])
-def test_one_shell_runs_all_and_the_first_failure_ends_it(
-    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: str, status: int
-) -> None:
+def test_one_shell_runs_all_and_the_first_failure_ends_it(runner, monkeypatch, tmp_path, last, status):
     page = f"```sh\nGREETING=hello\ntest $GREETING = hello\n{last}\ntouch ../after\n```\n"
     monkeypatch.setattr(runner, "ROOT", checked_out(tmp_path, page))
     monkeypatch.setattr(runner, "CLONE", tmp_path / "build" / "readme")
@@ -59,17 +57,13 @@ def test_one_shell_runs_all_and_the_first_failure_ends_it(
     assert (tmp_path / "build" / "after").exists() == (status == 0)
 
 
-def test_a_readme_without_commands_is_refused(
-    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_readme_without_commands_is_refused(runner, monkeypatch, tmp_path):
     (tmp_path / "README.md").write_text("```sh\nx  # needs a GPU\n```\n")
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     assert runner.main() == 2
 
 
-def test_nothing_of_an_environment_is_on_the_path(
-    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nothing_of_an_environment_is_on_the_path(runner, monkeypatch, tmp_path):
     folder = tmp_path / "venv" / "bin"
     folder.mkdir(parents=True)
     (folder.parent / "pyvenv.cfg").touch()

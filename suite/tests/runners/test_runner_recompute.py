@@ -37,9 +37,7 @@ def test_recorded_facts_are_what_the_records_say_and_a_changed_a_missing_or_an_i
     assert all(any(word in line for line in told) for word in (": ratio ", "is missing", "no page asks"))
 
 
-def test_gains_of_published_products_are_what_the_published_times_say(
-    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gains_of_published_products_are_what_the_published_times_say(runner, tmp_path, monkeypatch):
     facts = products.facts(products.times([]))
     monkeypatch.setattr(runner.products, "times", list)
     monkeypatch.setattr(runner.products, "facts", lambda times: facts)
