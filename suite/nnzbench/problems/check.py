@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,15 +95,15 @@ def _what(result: NDArray[Any], reference: Reference) -> str:
     if result.shape != shape:
         return f"the output is {_sizes(result.shape)}, not {_sizes(shape)}"
     largest = np.iinfo(result.dtype).max if result.dtype.kind in "iu" else None  # what integers are filled with
-    count, at = _find(lambda part: np.isnan(result[part]) if largest is None else result[part] == largest, shape)
+    count, at = _find(np.isnan(result) if largest is None else result == largest)
     if count:
         told = f"{_of(count, result.size)} {largest or 'NaN'}, first at {_place(at)}"
         return f"{told}: never written, or computed so"
-    count, at = _find(lambda part: np.isinf(result[part]), shape)
+    count, at = _find(np.isinf(result))
     if count:
         return f"{_of(count, result.size)} infinite, first at {_place(at)}"
     checked = result if sample is None else sample.of(result)
-    count, at = _find(lambda part: (checked[part] != 0) & (reference.scale[part] <= 0), checked.shape)
+    count, at = _find((checked != 0) & (reference.scale <= 0))
     if not count:
         return ""
     if sample is not None:  # of the images, the first that is not 0 there
@@ -115,19 +114,10 @@ def _what(result: NDArray[Any], reference: Reference) -> str:
     return f"nothing is summed at {_place(at)}, which must be 0 and is {result[at]:.3g}"
 
 
-def _find(wrong: Callable[[Part], NDArray[np.bool_]], shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+def _find(wrong: NDArray[np.bool_]) -> tuple[int, tuple[int, ...]]:
     """How many elements are wrong, and the index of the first in row-major order."""
-
-    def look(part: Part) -> tuple[int, tuple[int, ...]]:
-        found = wrong(part)
-        if not found.any():
-            return 0, ()
-        first = np.unravel_index(int(found.argmax()), found.shape)
-        starts = [*(piece.start for piece in part), *(0 for _ in shape[len(part) :])]  # whole axes are left out
-        return int(np.count_nonzero(found)), tuple(start + int(at) for start, at in zip(starts, first, strict=True))
-
-    parts = over_parts(look, shape)
-    return sum(count for count, _ in parts), next((at for count, at in parts if count), ())
+    count = int(np.count_nonzero(wrong))
+    return count, tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape))) if count else ()
 
 
 def _of(count: int, size: int) -> str:

@@ -166,35 +166,22 @@ def test_pruners_refuse_nan(pruner):
 
 
 HASHES = {
-    "uniform:0": "a4a910d2fb23aa29",
-    "equal_rows:0": "8c25fd1d69ab0a57",
-    "cov:0.5:0": "03f44533074dc456",
-    "balanced:0": "6dd94e3f1a8b8276",
-    "nm:2:4:0": "52ed162a817745f1",
-    "block:8x8:0": "de6cfd264161840b",
-}
-
-
+    "uniform:0": "a4a910d2fb23aa29", "equal_rows:0": "8c25fd1d69ab0a57", "cov:0.5:0": "03f44533074dc456",
+    "balanced:0": "6dd94e3f1a8b8276", "nm:2:4:0": "52ed162a817745f1", "block:8x8:0": "de6cfd264161840b",
+}  # fmt: skip
 MODELS = {
-    "ptb_balanced": "c69c16402f095a77",
-    "vgg16_conv1_1_balanced": "24e591487a6c232b",
-    "vgg16_conv3_3_balanced": "0f213b8e221aa157",
-    "timit_balanced": "da97ecc9b2a0b224",
-}
+    "ptb_balanced": "c69c16402f095a77", "vgg16_conv1_1_balanced": "24e591487a6c232b",
+    "vgg16_conv3_3_balanced": "0f213b8e221aa157", "timit_balanced": "da97ecc9b2a0b224",
+}  # fmt: skip
 """Patterns of `balanced_models` as recorded."""
 
 
-@pytest.mark.parametrize("label", MODELS)
-def test_models_have_the_patterns_of_record(label):
-    (chosen,) = (one for one in tables.load("balanced_models") if one.label == label)
-    assert load_sparse(chosen).pattern_hash() == MODELS[label]
-
-
-@pytest.mark.parametrize("source", HASHES)
-def test_the_same_seed_gives_the_pattern_of_record(source):
-    assert load_sparse(problem(source)).pattern_hash() == HASHES[source]
-    other = source[:-1] + "1"
-    assert load_sparse(problem(other)).pattern_hash() != HASHES[source]
+def test_the_same_seed_gives_the_patterns_of_record():
+    models = {one.label: one for one in tables.load("balanced_models")}
+    assert {label: load_sparse(models[label]).pattern_hash() for label in MODELS} == MODELS
+    assert {source: load_sparse(problem(source)).pattern_hash() for source in HASHES} == HASHES
+    for source, known in HASHES.items():
+        assert load_sparse(problem(source[:-1] + "1")).pattern_hash() != known
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from draft_figures import figures_in_draft  # noqa: F401
 from fake_records import to_frame
+from fakes import FakeKernel
 
 from nnzbench.facts import selector
 from nnzbench.facts.data import Data
@@ -26,20 +27,6 @@ from nnzbench.site.generations import comparison as generations
 from nnzbench.site.index import headlines
 
 LIBRARY = About("library", "MadeLib", frozenset({"f32", "tf32", "f16"}), "dense")
-
-
-class Made:
-    """A kernel in name alone."""
-
-    paper = "nobody"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32", "f16"})
-
-    def __init__(self, name):
-        self.name = name
-
-    def plans(self, *_):
-        yield from ()
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +76,7 @@ def best_cells(results):
 
 
 def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path, without):
-    register(Made("madelib"), LIBRARY)
+    register(FakeKernel("madelib"), LIBRARY)
     beside = recorded(tmp_path, ten_times_cublas("madelib"))
     assert (best_cells(beside), headline(beside)) == without
     assert set(beside.frame.loc[beside.frame["kernel"] == "madelib", "role"]) == {"library"}
@@ -99,7 +86,7 @@ def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path, withou
 def test_external_kernels_are_drawn_and_take_no_best_cell(tmp_path, without):
     said = {"silent": None, "guest": About("guest"), "external": About("external")}
     for name, about_it in said.items():
-        register(Made(name), about_it)
+        register(FakeKernel(name), about_it)
     beside = recorded(tmp_path, [row for name in said for row in ten_times_cublas(name)])
     assert best_cells(beside) == without[0]
     assert set(said) <= {one.label for one in kernels_in(beside.frame)}
@@ -107,7 +94,7 @@ def test_external_kernels_are_drawn_and_take_no_best_cell(tmp_path, without):
 
 @pytest.mark.parametrize("role", sorted(OURS))
 def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path, without, role):
-    register(Made("mine"), About(role))
+    register(FakeKernel("mine"), About(role))
     beside = recorded(tmp_path, ten_times_cublas("mine"))
     assert best_cells(beside) != without[0]
     if role == "paper":  # which is no kernel of this project
@@ -119,7 +106,7 @@ def test_a_dense_library_is_bounded_by_the_dense_product():
     problem = Problem("sparsert_table1", "p", "spmm", 64, 256, 8, 0.5, "uniform:0")
     operands = Operands(CSR.from_dense(np.triu(dense)), {"b": np.zeros((256, 8), np.float32)}, "")
     sparse = row_work("madelib", problem, operands)
-    register(Made("madelib"), LIBRARY)
+    register(FakeKernel("madelib"), LIBRARY)
     assert row_work("madelib", problem, operands) == dense_work(problem, operands)
     assert sparse.flops < dense_work(problem, operands).flops
 
@@ -164,4 +151,4 @@ def test_a_retired_name_is_known_but_can_not_be_taken():
         assert name not in kernels()
         assert about(name).role in OURS
         with pytest.raises(ValueError, match="retired"):
-            register(Made(name))
+            register(FakeKernel(name))

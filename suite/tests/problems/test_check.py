@@ -162,15 +162,11 @@ def test_of_a_sampled_batch_the_image_is_told():
         assert told(wrong, batched).startswith(f"1 of 8 elements are NaN, first at ({image}, 1)")
 
 
-@pytest.mark.parametrize("shape", [(200,), (40, 5), (5, 40), (3, 4, 5, 7)])
-def test_the_first_wrong_element_is_found_in_any_part(shape, many_parts):
-    for at in ((0,) * len(shape), tuple(size // 2 for size in shape), tuple(size - 1 for size in shape)):
-        wrong = np.ones(shape, np.float32)
+def test_the_first_wrong_element_is_told_in_the_order_of_rows():
+    ones = np.ones((3, 4, 5, 7), np.float32)
+    for at in ((0, 0, 0, 0), (1, 2, 2, 3), (2, 3, 4, 6)):
+        wrong = ones.copy()
         wrong[at] = wrong.flat[-1] = np.nan
-        count = int(np.isnan(wrong).sum())
-        assert told(wrong, truth(np.ones(shape), np.ones(shape))) == (
-            f"{count} of {wrong.size} elements are NaN, first at ({', '.join(map(str, at))}): "
-            "never written, or computed so"
-        )
-        turned = np.asfortranarray(wrong)  # as results come that are transposed
-        assert told(turned, truth(np.ones(shape), np.ones(shape))) == told(wrong, truth(np.ones(shape), np.ones(shape)))
+        count = np.isnan(wrong).sum()
+        for result in (wrong, np.asfortranarray(wrong)):  # as results come that are transposed
+            assert told(result, truth(ones, ones)).startswith(f"{count} of 420 elements are NaN, first at {at}: never")
