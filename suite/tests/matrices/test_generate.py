@@ -1,4 +1,6 @@
-"""Generators and pruners: exact counts, the structure they promise, the same pattern from the same seed."""
+"""Generators and pruners: exact counts, the structure they promise, the same pattern from the same seed; queues."""
+
+import re
 
 import numpy as np
 import pytest
@@ -6,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnzbench.matrices import generate, index, prune, standin
-from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.prune import PATTERN_SETS, BalancedMatrix, channels, elements, patterns, vectors
+from nnzbench.matrices.queues import entries_by_element, utilisation
 from nnzbench.problems import tables
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse
@@ -210,3 +214,144 @@ def test_a_source_of_another_shape_is_refused():
     path = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
     with pytest.raises(MatrixError, match="matrix is 64 x 576, problem p needs 64 x 96"):
         load_sparse(problem(f"standin:{path}"))
+
+
+@pytest.mark.parametrize(("size", "sparsity", "kept"), [(5, 0.5, 2), (6, 0.25, 4), (10, 0.25, 7), (4, 1.0, 0)])
+def test_half_a_weight_is_dropped(size, sparsity, kept):
+    assert prune.keep_count(size, sparsity) == kept
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "sparsity", "cov"), [(4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)]
+)
+def test_row_lengths_whose_quantiles_are_too_many_are_shortened(m, k, sparsity, cov):
+    assert generate.uneven_rows(m, k, sparsity, cov, 0).nnz == prune.keep_count(m * k, sparsity)
+
+
+def test_surplus_entries_of_a_short_last_range_are_no_nonzeros():
+    dense = np.zeros((3, 7), np.float32)
+    dense[:, [0, 2, 3, 5, 6]] = np.arange(1, 16).reshape(3, 5)  # in ranges of 3, 3 and 1 columns
+    packed = BalancedMatrix.from_csr(CSR.from_dense(dense), 3)
+    assert (packed.width, packed.keep, packed.last_keep) == (3, 2, 1)
+    assert (packed.nnz, packed.values.size) == (15, 18)
+
+
+@pytest.mark.parametrize(("columns", "kind"), [(256, np.uint8), (257, np.uint16)])
+def test_positions_take_two_bytes_where_one_does_not_reach(columns, kind):
+    dense = np.zeros((2, columns), np.float32)
+    dense[:, [0, columns - 1]] = 1
+    packed = BalancedMatrix.from_csr(CSR.from_dense(dense), 1)
+    assert packed.positions.dtype == kind
+    np.testing.assert_array_equal(packed.to_csr().to_dense(), dense)
+
+
+def kept_of(matrix, *shape):
+    return (matrix.to_dense() != 0).reshape(shape)
+
+
+@pytest.mark.parametrize("length", [3, 9])
+def test_vectors_and_kernels_are_whole_and_counted(length):
+    matrix = vectors(16, 36, 0.75, length, 1)
+    groups = kept_of(matrix, 16, 36 // length, length)
+    assert np.array_equal(groups.any(axis=2), groups.all(axis=2))
+    assert matrix.nnz == 16 * 36 // 4
+    with pytest.raises(MatrixError, match="do not fit rows of 37 columns"):
+        vectors(16, 37, 0.75, length, 1)
+
+
+def test_channels_are_a_smaller_dense_layer():
+    matrix = channels(64, 64 * 9, 0.75, 9, 0)
+    rows = np.flatnonzero(matrix.row_lengths)
+    inputs = np.flatnonzero(kept_of(matrix, 64, 64, 9).any(axis=(0, 2)))
+    assert rows.size == inputs.size == 32
+    assert kept_of(matrix, 64, 64, 9)[np.ix_(rows, inputs)].all()
+    assert matrix.nnz == 32 * 32 * 9
+
+
+@pytest.mark.parametrize("chosen", PATTERN_SETS)
+@pytest.mark.parametrize("mode", ["norm", "balanced", "uneven"])
+def test_patterns_keep_four_of_nine_weights_of_the_kernels_that_stay(chosen, mode):
+    matrix = patterns(32, 32 * 9, 0.875, chosen, mode, 0)
+    kept = kept_of(matrix, 32, 32, 9)
+    alive = kept.any(axis=2)
+    assert matrix.nnz == 4 * alive.sum() == 32 * 32 * 9 // 8
+    rows = {tuple(row) for row in PATTERN_SETS[chosen].tolist()}
+    assert len(rows) == int(re.sub("[a-z]", "", chosen))
+    assert {tuple(row) for row in kept[alive].tolist()} <= rows
+    assert (np.ptp(alive.sum(axis=1)) == 0) == (mode == "balanced")
+    if chosen == "centre8":
+        assert kept[alive][:, 4].all()
+
+
+def test_uneven_filters_vary_as_real_ones_do():
+    """Real ResNet-50 layers: 0.30 to 0.32 where the 1 in 3.6 kernels of largest norm stay."""
+    for filters, least, most in ((64, 0.3, 0.4), (256, 0.25, 0.35)):
+        found = patterns(filters, filters * 9, 1 - 4 / 9 / 3.6, "top8", "uneven", 0).row_lengths
+        assert least < found.std() / found.mean() < most
+
+
+def test_patterns_are_about_equally_common_on_normal_weights():
+    kept = kept_of(patterns(64, 64 * 9, 1 - 4 / 9, "pr8", "norm", 0), 64 * 64, 9)
+    shares = [(kept == one).all(axis=1).mean() for one in PATTERN_SETS["pr8"]]
+    assert min(shares) > 0.11
+    assert max(shares) < 0.14
+
+
+def test_what_patterns_can_not_be_is_refused():
+    for sparsity, k, words in ((0.5, 18, "leave no sparsity of 0.5"), (0.75, 20, "do not fit rows of 20 columns")):
+        with pytest.raises(MatrixError, match=words):
+            patterns(4, k, sparsity, "centre8", "norm", 0)
+    with pytest.raises(MatrixError, match="are not among"):
+        patterns(4, 18, 0.75, "other", "norm", 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "nonzeros"),
+    [("vector:3:0", 144), ("kernel:9:0", 144), ("pattern:pr8:balanced:0", 128), ("channel:9:0", 144)],
+)
+def test_sources_of_a_convolution(source, nonzeros):
+    shape = ConvShape(1, 8, 6, 6, 8, 3, 3, 1, 1)
+    matrix = load_sparse(Problem("t", "t", "conv2d", 8, 72, 36, 0.75, source, conv=shape))
+    assert (matrix.m, matrix.k, matrix.nnz) == (8, 72, nonzeros)
+    with pytest.raises(MatrixError, match="are not among"):
+        load_sparse(Problem("t", "t", "spmm", 8, 72, 36, 0.75, "pattern:pr8:some:0"))
+
+
+def test_without_a_queue_every_input_takes_as_long_as_its_slowest_element():
+    entries = np.array([[3, 1], [1, 3], [2, 2]])
+    assert utilisation(entries, [1]) == [pytest.approx(12 / (2 * (3 + 3 + 2)))]
+
+
+def test_a_queue_lets_others_go_ahead():
+    entries = np.array([[3, 1], [1, 3], [2, 2]])
+    # element 0: 0-3, 3-4, 4-6; element 1: 0-1, 1-4, 4-6
+    assert utilisation(entries, [2, 8]) == [pytest.approx(1.0), pytest.approx(1.0)]
+
+
+def test_an_element_without_entries_is_idle_for_a_clock():
+    assert utilisation(np.array([[0, 1]]), [1]) == [pytest.approx(0.5)]
+    assert utilisation(np.zeros((3, 2), int), [1, 2]) == [0.0, 0.0]
+
+
+def test_deeper_queues_never_lose():
+    entries = np.random.default_rng(0).poisson(3, (300, 16))
+    found = utilisation(entries, [1, 2, 4, 8, 16, 64])
+    assert found == sorted(found)
+    assert found[0] < 0.6 < 0.9 < found[-1]
+
+
+def test_entries_are_counted_where_they_lie_and_long_runs_are_broken():
+    dense = np.zeros((80, 3), np.float32)
+    dense[[0, 4, 1], [0, 0, 1]] = 1
+    dense[4 * 17 + 2, 2] = 1  # the 18th row of element 2: a run of 17 zeros
+    found = entries_by_element(CSR.from_dense(dense), 4)
+    assert found.tolist() == [[2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 2, 0]]
+
+
+@pytest.mark.parametrize(("m", "k"), [(64, 40), (65, 33)])
+def test_load_balance_aware_pruning_keeps_as_many_for_every_element(m, k):
+    balanced, whole = (elements(m, k, 0.9, count, 0) for count in (32, 1))
+    assert abs(balanced.nnz - whole.nnz) <= 32
+    each = [balanced.row_lengths[first::32].sum() for first in range(m % 32 if m % 32 else 0, 32)]
+    assert len(set(map(int, each))) == 1
+    assert len({int(whole.row_lengths[first::32].sum()) for first in range(32)}) > 1
