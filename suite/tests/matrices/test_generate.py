@@ -15,6 +15,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse
 
+CONVOLUTION = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
@@ -22,6 +23,10 @@ def problem(source, m=64, k=96, sparsity=0.8, **more):
     return Problem(
         "test", "p", **{"op": "spmm", "m": m, "k": k, "n": 4, "sparsity": sparsity, "source": source, **more}
     )
+
+
+def kept_of(matrix, *shape):
+    return (matrix.to_dense() != 0).reshape(shape)
 
 
 def assert_valid(matrix):
@@ -65,11 +70,6 @@ def test_layers_by_kind_vary_as_measured(kind, sparsity):
     assert standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0).pattern_hash() == matrix.pattern_hash()
 
 
-def test_an_unknown_kind_of_layer():
-    with pytest.raises(MatrixError, match="no such kind of layer was measured; there are: conv1x1_expand"):
-        load_sparse(problem("magnitude:ffn:0"))
-
-
 def test_large_patterns_are_drawn_in_pieces(monkeypatch):
     def drawn():
         scaled = generate.thresholded(0.9, np.linspace(0.5, 2, 100), np.linspace(1, 3, 70), 3)
@@ -89,15 +89,15 @@ def test_equal_rows(shape, sparsity):
     assert set(matrix.row_lengths) == {prune.keep_count(shape[1], sparsity)}
 
 
-@pytest.mark.parametrize("cov", [0.0, 0.2, 0.5, 1.0, 1.5, 1.7])
-def test_uneven_rows_have_the_variation_asked_for(cov):
-    matrix = generate.uneven_rows(1024, 512, 0.75, cov, 0)
-    assert_valid(matrix)
-    assert matrix.nnz == 1024 * 512 // 4
-    assert matrix.row_cov == pytest.approx(cov, abs=0.01)
-
-
-def test_impossible_variation_is_refused():
+def test_uneven_rows_have_the_variation_asked_for():
+    for cov in (0.0, 0.2, 0.5, 1.0, 1.5, 1.7):
+        matrix = generate.uneven_rows(1024, 512, 0.75, cov, 0)
+        assert_valid(matrix)
+        assert matrix.nnz == 1024 * 512 // 4
+        assert matrix.row_cov == pytest.approx(cov, abs=0.01)
+    for m, k, sparsity, cov in ((4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)):
+        few = generate.uneven_rows(m, k, sparsity, cov, 0)  # quantiles are too many here, and are shortened
+        assert few.nnz == prune.keep_count(m * k, sparsity)
     with pytest.raises(MatrixError, match=r"cannot have a coefficient of variation of 1\.8"):
         generate.uneven_rows(64, 64, 0.75, 1.8, 0)
 
@@ -117,26 +117,20 @@ def test_banded_is_causal_with_a_full_band():
     assert near > 2 * far > 0  # falls with the distance
 
 
-def test_balanced_keeps_as_many_in_every_range():
-    matrix = load_sparse(problem("balanced:0", m=40, k=256, sparsity=0.75))
+@pytest.mark.parametrize(
+    ("source", "m", "k", "sparsity", "width", "kept"),
+    [("balanced:0", 40, 256, 0.75, 8, 2), ("balanced:9:0", 8, 27, 0.34, 3, 2), ("nm:2:4:5", 64, 96, 0.5, 4, 2)],
+)
+def test_every_range_keeps_as_many(source, m, k, sparsity, width, kept):
+    matrix = load_sparse(problem(source, m, k, sparsity))
     assert_valid(matrix)
-    assert np.all((matrix.to_dense() != 0).reshape(40, 32, 8).sum(axis=2) == 2)
-    some = load_sparse(problem("balanced:9:0", m=8, k=27, sparsity=0.34))
-    assert np.all((some.to_dense() != 0).reshape(8, 9, 3).sum(axis=2) == 2)
-
-
-def test_two_of_four():
-    matrix = load_sparse(problem("nm:2:4:5", sparsity=0.5))
-    assert_valid(matrix)
-    assert np.all((matrix.to_dense() != 0).reshape(64, 24, 4).sum(axis=2) == 2)
-    with pytest.raises(MatrixError, match="2:4 sparsity does not fit rows of 90"):
-        load_sparse(problem("nm:2:4:5", k=90))
+    assert (kept_of(matrix, m, k // width, width).sum(axis=2) == kept).all()
 
 
 def test_blocks_are_whole_and_counted():
     matrix = generate.blocks(64, 96, 0.75, 8, 8, 0)
     assert_valid(matrix)
-    sums = (matrix.to_dense() != 0).reshape(8, 8, 12, 8).sum(axis=(1, 3))
+    sums = kept_of(matrix, 8, 8, 12, 8).sum(axis=(1, 3))
     assert set(sums.ravel()) == {0, 64}
     assert (sums > 0).sum() == prune.keep_count(96, 0.75)
     assert_valid(generate.blocks(13, 27, 0.3, 8, 8, 0))
@@ -151,7 +145,7 @@ def test_pruners_keep_the_largest():
     assert np.array_equal(kept.to_dense()[kept.to_dense() != 0], weights[kept.to_dense() != 0])
     blocks = prune.block(weights, 0.5, 4, 4)
     norms = np.square(weights).reshape(8, 4, 16, 4).sum(axis=(1, 3))
-    chosen = (blocks.to_dense() != 0).reshape(8, 4, 16, 4).all(axis=(1, 3))
+    chosen = kept_of(blocks, 8, 4, 16, 4).all(axis=(1, 3))
     assert norms[chosen].min() > norms[~chosen].max()
 
 
@@ -163,10 +157,10 @@ def test_ties_and_zeros_do_not_change_counts():
     assert prune.n_of_m(np.zeros((3, 8)), 2, 4).indices.tolist() == [0, 1, 4, 5] * 3
 
 
-@pytest.mark.parametrize("pruner", [lambda w: prune.magnitude(w, 0.5), lambda w: prune.balanced(w, 0.5, 2)])
-def test_pruners_refuse_nan(pruner):
-    with pytest.raises(MatrixError, match="finite"):
-        pruner(np.array([[1.0, np.nan], [0.0, 1.0]]))
+def test_pruners_refuse_nan():
+    for pruner in (prune.magnitude, prune.balanced):
+        with pytest.raises(MatrixError, match="finite"):
+            pruner(np.array([[1.0, np.nan], [0.0, 1.0]]), 0.5)
 
 
 HASHES = {
@@ -189,10 +183,19 @@ def test_the_same_seed_gives_the_patterns_of_record():
 
 
 @pytest.mark.parametrize(
-    "source", ["uniform", "uniform:x", "uniform:1:2", "cov:a:0", "block:8:0", "nm:2:0", "balanced:1:2:3", "magic:0", ""]
-)
-def test_unknown_sources_are_named(source):
-    with pytest.raises(MatrixError, match="not understood"):
+    ("source", "says"),
+    [
+        *((source, "not understood") for source in (
+            "uniform", "uniform:x", "uniform:1:2", "cov:a:0", "block:8:0", "nm:2:0", "balanced:1:2:3", "magic:0", "",
+        )),
+        ("nm:3:5:0", "3:5 sparsity does not fit rows of 96"),
+        ("magnitude:ffn:0", "no such kind of layer was measured; there are: conv1x1_expand"),
+        ("pattern:pr8:some:0", "are not among"),
+        (f"standin:{CONVOLUTION}", "matrix is 64 x 576, problem p needs 64 x 96"),
+    ],
+)  # fmt: skip
+def test_wrong_sources_are_named(source, says):
+    with pytest.raises(MatrixError, match=says):
         load_sparse(problem(source))
 
 
@@ -202,30 +205,14 @@ def test_sddmm_patterns_have_the_shape_of_the_output():
 
 
 def test_convolution_columns_are_reordered():
-    path = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
     conv = ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1)
-    plain = load_sparse(problem(f"standin:{path}", m=64, k=576)).to_dense()
-    ordered = load_sparse(problem(f"standin:{path}", op="conv2d", m=64, k=576, conv=conv)).to_dense()
-    taps_first = plain.reshape(64, 9, 64) != 0
-    assert np.array_equal(ordered.reshape(64, 64, 9) != 0, taps_first.transpose(0, 2, 1))
+    plain = load_sparse(problem(f"standin:{CONVOLUTION}", m=64, k=576))
+    ordered = load_sparse(problem(f"standin:{CONVOLUTION}", op="conv2d", m=64, k=576, conv=conv))
+    assert np.array_equal(kept_of(ordered, 64, 64, 9), kept_of(plain, 64, 9, 64).transpose(0, 2, 1))
 
 
-def test_a_source_of_another_shape_is_refused():
-    path = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
-    with pytest.raises(MatrixError, match="matrix is 64 x 576, problem p needs 64 x 96"):
-        load_sparse(problem(f"standin:{path}"))
-
-
-@pytest.mark.parametrize(("size", "sparsity", "kept"), [(5, 0.5, 2), (6, 0.25, 4), (10, 0.25, 7), (4, 1.0, 0)])
-def test_half_a_weight_is_dropped(size, sparsity, kept):
-    assert prune.keep_count(size, sparsity) == kept
-
-
-@pytest.mark.parametrize(
-    ("m", "k", "sparsity", "cov"), [(4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)]
-)
-def test_row_lengths_whose_quantiles_are_too_many_are_shortened(m, k, sparsity, cov):
-    assert generate.uneven_rows(m, k, sparsity, cov, 0).nnz == prune.keep_count(m * k, sparsity)
+def test_half_a_weight_is_dropped():
+    assert [prune.keep_count(*one) for one in ((5, 0.5), (6, 0.25), (10, 0.25), (4, 1.0))] == [2, 4, 7, 0]
 
 
 def test_surplus_entries_of_a_short_last_range_are_no_nonzeros():
@@ -243,10 +230,6 @@ def test_positions_take_two_bytes_where_one_does_not_reach(columns, kind):
     packed = BalancedMatrix.from_csr(CSR.from_dense(dense), 1)
     assert packed.positions.dtype == kind
     np.testing.assert_array_equal(packed.to_csr().to_dense(), dense)
-
-
-def kept_of(matrix, *shape):
-    return (matrix.to_dense() != 0).reshape(shape)
 
 
 @pytest.mark.parametrize("length", [3, 9])
@@ -305,31 +288,18 @@ def test_what_patterns_can_not_be_is_refused():
         patterns(4, 18, 0.75, "other", "norm", 0)
 
 
-@pytest.mark.parametrize(
-    ("source", "nonzeros"),
-    [("vector:3:0", 144), ("kernel:9:0", 144), ("pattern:pr8:balanced:0", 128), ("channel:9:0", 144)],
-)
-def test_sources_of_a_convolution(source, nonzeros):
+def test_sources_of_a_convolution():
     shape = ConvShape(1, 8, 6, 6, 8, 3, 3, 1, 1)
-    matrix = load_sparse(Problem("t", "t", "conv2d", 8, 72, 36, 0.75, source, conv=shape))
-    assert (matrix.m, matrix.k, matrix.nnz) == (8, 72, nonzeros)
-    with pytest.raises(MatrixError, match="are not among"):
-        load_sparse(Problem("t", "t", "spmm", 8, 72, 36, 0.75, "pattern:pr8:some:0"))
-
-
-def test_without_a_queue_every_input_takes_as_long_as_its_slowest_element():
-    entries = np.array([[3, 1], [1, 3], [2, 2]])
-    assert utilisation(entries, [1]) == [pytest.approx(12 / (2 * (3 + 3 + 2)))]
+    for source, nonzeros in (("vector:3", 144), ("kernel:9", 144), ("pattern:pr8:balanced", 128), ("channel:9", 144)):
+        matrix = load_sparse(Problem("t", "t", "conv2d", 8, 72, 36, 0.75, f"{source}:0", conv=shape))
+        assert (matrix.m, matrix.k, matrix.nnz) == (8, 72, nonzeros)
 
 
 def test_a_queue_lets_others_go_ahead():
     entries = np.array([[3, 1], [1, 3], [2, 2]])
-    # element 0: 0-3, 3-4, 4-6; element 1: 0-1, 1-4, 4-6
-    assert utilisation(entries, [2, 8]) == [pytest.approx(1.0), pytest.approx(1.0)]
-
-
-def test_an_element_without_entries_is_idle_for_a_clock():
-    assert utilisation(np.array([[0, 1]]), [1]) == [pytest.approx(0.5)]
+    # without one every input takes as long as its slowest element; element 0: 0-3, 3-4, 4-6; element 1: 0-1, 1-4, 4-6
+    assert utilisation(entries, [1, 2, 8]) == pytest.approx([12 / (2 * (3 + 3 + 2)), 1.0, 1.0])
+    assert utilisation(np.array([[0, 1]]), [1]) == [pytest.approx(0.5)]  # a clock to find none
     assert utilisation(np.zeros((3, 2), int), [1, 2]) == [0.0, 0.0]
 
 

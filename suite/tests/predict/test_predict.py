@@ -158,9 +158,7 @@ def test_the_command_tells_times_refusals_and_bad_input(tmp_path):
 
 def test_a_run_on_the_processor_is_no_gpu_to_predict_from(tmp_path):
     written(tmp_path, "cpu", 1.0)
-    with pytest.raises(
-        RecordError, match=r"GPU than tesla-t4 to predict from \(there are some of cpu"
-    ):
+    with pytest.raises(RecordError, match=r"GPU than tesla-t4 to predict from \(there are some of cpu"):
         predict(tmp_path, "sparsert_table1", "T4")
     written(tmp_path, H200, 0.05)
     assert len(predict(tmp_path, "sparsert_table1", "T4").rows)  # beside a GPU's it is passed over
