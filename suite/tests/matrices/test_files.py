@@ -97,23 +97,17 @@ def test_weights_and_the_mask_that_prunes_them_are_one_matrix(tmp_path):
         files.read(str(path))
 
 
-def bits(dense):
-    """A bit for each weight that is not zero, the first in the lowest, row by row: written out, not by NumPy."""
-    rows = []
-    for row in dense.tolist():
-        flags = [int(value != 0) for value in row] + [0] * (-len(row) % 8)
-        rows.append([sum(flag << at for at, flag in enumerate(flags[i : i + 8])) for i in range(0, len(flags), 8)])
-    return np.array(rows, np.uint8)
-
-
 def compressed(dense, name="layer.weight"):
-    """The four tensors that compressed-tensors writes for one under `sparse-bitmask`."""
-    counts = [sum(value != 0 for value in row) for row in dense.tolist()]
+    """The four tensors that compressed-tensors writes for one under `sparse-bitmask`; bits are set one by one."""
+    rows, columns = np.nonzero(dense)
+    bits = np.zeros((len(dense), -(-dense.shape[1] // 8)), np.uint8)
+    for row, column in zip(rows, columns, strict=True):
+        bits[row, column // 8] |= 1 << column % 8  # the first weight in the lowest bit
     return {
-        f"{name}.compressed": np.array([value for row in dense for value in row if value != 0], dense.dtype),
-        f"{name}.bitmask": bits(dense),
+        f"{name}.compressed": dense[rows, columns],
+        f"{name}.bitmask": bits,
         f"{name}.shape": np.array(dense.shape, np.int64),
-        f"{name}.row_offsets": np.cumsum([0, *counts])[:-1].astype(np.int64),
+        f"{name}.row_offsets": np.searchsorted(rows, np.arange(len(dense))),
     }
 
 

@@ -1,8 +1,7 @@
 """Stand-ins imitate the measured statistics of real layers, whether or not the real files are on disk."""
 
-import csv
-
 import numpy as np
+import pandas as pd
 import pytest
 from realdata import find
 
@@ -23,13 +22,9 @@ RANDOM = "rn50/random_pruning/0.9/bottleneck_1_block_group4_1_1.smtx"
 L0 = "transformer/l0_regularization/0.9/body_decoder_layer_3_ffn_conv1.smtx"
 
 HASHES = {
-    REDUCE: "b2de3315aa09adca",
-    EXPAND: "493e7b5993c4f02d",
-    CONV: "7484be18fd4ca1cf",
-    QUERY: "56e6b43c56e70c18",
-    FFN2: "1289e64311b373c5",
-    RANDOM: "75ac59f988d61504",
-}
+    REDUCE: "b2de3315aa09adca", EXPAND: "493e7b5993c4f02d", CONV: "7484be18fd4ca1cf", QUERY: "56e6b43c56e70c18",
+    FFN2: "1289e64311b373c5", RANDOM: "75ac59f988d61504",
+}  # fmt: skip
 
 
 def cov(lengths):
@@ -74,17 +69,11 @@ def test_a_stand_in_is_far_from_uniform_where_the_real_layer_is():
 def test_distinct_columns_match_the_measured_means(path):
     """Not fitted: columns per four rows, from the means of the layer's kind and shape (uniform is 1-10% off)."""
     entry, matrix = index.dlmc()[path], standin.for_dlmc(path)
-    measured = _mean_of("u4_real", entry)
+    means = pd.read_csv(paths.datasets() / "synthetic_params.csv").set_index(["group", "layer_kind", "M", "K"])[
+        "u4_real"
+    ]
+    measured = means[entry.group, entry.layer_kind, entry.rows, entry.cols]
     assert distinct(matrix) == pytest.approx(measured, rel=0.08)
-
-
-def _mean_of(column, entry):
-    with (paths.datasets() / "synthetic_params.csv").open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            key = (entry.group, entry.layer_kind, str(entry.rows), str(entry.cols))
-            if (row["group"], row["layer_kind"], row["M"], row["K"]) == key:
-                return float(row[column])
-    raise AssertionError(f"no measured layer like {entry.path}")
 
 
 def test_nonzeros_cluster_in_filter_kernels():
@@ -117,9 +106,8 @@ def test_filters_share_the_pattern_of_their_dlmc_layer():
     assert standin.for_weights(entry.name, 64, 576, 0.9).pattern_hash() == standin.for_dlmc(entry.dlmc).pattern_hash()
 
 
-@pytest.mark.parametrize("path", HASHES)
-def test_the_pattern_of_record(path):
-    assert standin.for_dlmc(path).pattern_hash() == HASHES[path]
+def test_the_patterns_of_record():
+    assert {path: standin.for_dlmc(path).pattern_hash() for path in HASHES} == HASHES
 
 
 def test_every_matrix_has_a_target():

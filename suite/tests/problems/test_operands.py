@@ -21,6 +21,11 @@ def with_empty_rows(operands):
     return dataclasses.replace(operands, sparse=CSR.from_dense(dense))
 
 
+def agree(found, value, scale, rtol=0.0):
+    np.testing.assert_allclose(found.value, value, rtol=rtol, atol=1e-13)
+    np.testing.assert_allclose(found.scale, scale, rtol=rtol, atol=1e-13)
+
+
 @pytest.mark.parametrize(("op", "n"), [("spmm", 5), ("spmv", 1), ("gemm", 4)])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_products_agree_with_loops(op, n, dtype):
@@ -29,8 +34,7 @@ def test_products_agree_with_loops(op, n, dtype):
     products = operands.sparse.to_dense().astype(float)[:, :, None] * operands.dense["b"]
     found = reference(asked, operands)
     assert found.value.dtype == np.float64
-    np.testing.assert_allclose(found.value, products.sum(axis=1), rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found.scale, np.abs(products).sum(axis=1), rtol=0, atol=1e-13)
+    agree(found, products.sum(axis=1), np.abs(products).sum(axis=1))
     assert (found.scale[[0, -1]] == 0).all()
     assert (found.scale[1:-1] > 0).all()
 
@@ -60,18 +64,16 @@ def test_softmax_agrees_with_loops_for_rows_empty_short_and_huge():
 
 
 def convolution_loops(c, weights, x):
-    """Cross-correlation, element by element."""
-    value = np.zeros(c.output)
-    scale = np.zeros_like(value)
+    """Cross-correlation, element by element: sums of products and of their magnitudes."""
+    sums = np.zeros((2, *c.output))
     w = weights.reshape(c.filters, c.channels, c.r, c.s).astype(float)
-    for image, filter_, y, z in np.ndindex(value.shape):
+    for image, filter_, y, z in np.ndindex(c.output):
         for channel, i, j in np.ndindex(c.channels, c.r, c.s):
             row, column = y * c.stride + i - c.pad_h, z * c.stride + j - c.pad_w
             if 0 <= row < c.height and 0 <= column < c.width:
                 product = w[filter_, channel, i, j] * float(x[image, channel, row, column])
-                value[image, filter_, y, z] += product
-                scale[image, filter_, y, z] += abs(product)
-    return value, scale
+                sums[:, image, filter_, y, z] += product, abs(product)
+    return sums
 
 
 @pytest.mark.parametrize(
@@ -89,10 +91,7 @@ def test_convolutions_agree_with_loops(op, shape):
     k = shape.channels * shape.r * shape.s
     asked = problem(op, shape.filters, k, shape.batch * shape.out_height * shape.out_width, conv=shape)
     operands = make_operands(asked)
-    value, scale = convolution_loops(shape, operands.sparse.to_dense(), operands.dense["x"])
-    found = reference(asked, operands)
-    np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found.scale, scale, rtol=0, atol=1e-13)
+    agree(reference(asked, operands), *convolution_loops(shape, operands.sparse.to_dense(), operands.dense["x"]))
 
 
 def test_bf16_rounds_to_nearest_even():
@@ -180,10 +179,11 @@ def test_dense_operands_have_the_documented_shapes_and_no_zeros(op, shapes):
 
 
 @pytest.mark.parametrize("op", ["spmm", "conv2d"])
-def test_dense_and_sparse_references_agree(op, monkeypatch):
+def test_dense_and_sparse_references_agree_in_blocks_and_leave_their_operands_alone(op, monkeypatch):
     conv = ConvShape(2, 6, 7, 5, 8, 3, 3, 1, 1) if op == "conv2d" else None
     asked = problem(op, m=8, k=54, n=11, conv=conv)
     operands = with_empty_rows(make_operands(asked))
+    before = [operands.sparse.values.copy(), *(array.copy() for array in operands.dense.values())]
     taken = []
 
     def left(matrix, columns, real=module._left):
@@ -192,12 +192,14 @@ def test_dense_and_sparse_references_agree(op, monkeypatch):
 
     monkeypatch.setattr(module, "_left", left)
     dense = reference(asked, operands)
+    assert all(map(np.array_equal, before, [operands.sparse.values, *operands.dense.values()]))
     monkeypatch.setattr(module, "DENSE_REFERENCE", 99)
     sparse = reference(asked, operands)
     assert [issparse(matrix) for matrix in taken] == [False, True]  # half of the weights are zero
-    np.testing.assert_allclose(dense.value, sparse.value, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(dense.scale, sparse.scale, rtol=1e-13)
-    np.testing.assert_array_equal(dense.scale == 0, sparse.scale == 0)
+    monkeypatch.setattr(module, "BLOCK", 2 * 54 * 5)  # two rows of outputs at a time
+    for found in (sparse, reference(asked, operands)):
+        agree(found, dense.value, dense.scale, rtol=1e-13)
+        np.testing.assert_array_equal(dense.scale == 0, found.scale == 0)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
@@ -214,23 +216,8 @@ def test_picked_and_gathered_sampled_products_agree(dtype, monkeypatch):
     monkeypatch.setattr(module, "DENSE_SDDMM", 1)
     gathered = reference(asked, operands)
     assert taken == ["_picked_products"] * 2 + ["_gathered_products"]
-    np.testing.assert_allclose(picked.value, gathered.value, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(picked.scale, gathered.scale, rtol=1e-13)
+    agree(picked, gathered.value, gathered.scale, rtol=1e-13)
     assert all(np.array_equal(before[name], operands.dense[name]) for name in before)
-
-
-@pytest.mark.parametrize("op", ["spmm", "conv2d"])
-def test_the_reference_leaves_its_operands_alone_and_blocks_do_not_show(op, monkeypatch):
-    conv = ConvShape(2, 6, 7, 5, 8, 3, 3, 1, 1) if op == "conv2d" else None
-    asked = problem(op, m=8, k=54, n=11, conv=conv)
-    operands = make_operands(asked)
-    before = [operands.sparse.values.copy(), *(array.copy() for array in operands.dense.values())]
-    whole = reference(asked, operands)
-    assert all(map(np.array_equal, before, [operands.sparse.values, *operands.dense.values()]))
-    monkeypatch.setattr(module, "BLOCK", 2 * 54 * 5)  # two rows of outputs at a time
-    parts = reference(asked, operands)
-    np.testing.assert_allclose(parts.value, whole.value, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-13)
 
 
 def test_an_empty_row_of_a_step_with_bias_is_measured_by_its_bias():
