@@ -114,14 +114,11 @@ def operator(
 def load(folder: str | Path, *, device: str | None = None, trust: bool = False) -> Operator:
     """The operator that `Operator.save` wrote, packed and compiled again from this project's own sources.
 
-    `trust` also takes a folder with programs of its own (of an earlier version), which is code and runs as the caller,
-    and a program that has changed since the operator was saved. Raises `OperatorError` for these without it, for
-    another folder, or another architecture.
+    `trust` also takes a program that has changed since the operator was saved. Raises `OperatorError` for that without
+    it, for another folder, or another architecture.
     """
-    found = packed.load(Path(folder), trust)
+    found = packed.load(Path(folder))
     opened = open_device("cpu" if device is None and found.facts.hot_us is None else device)
-    if isinstance(found, packed.Packed):
-        return Operator(found, opened)
     return remake(found, opened, registry.kernels(), trust)
 
 

@@ -68,8 +68,6 @@ def measured(session: Session) -> Make:
     def made(problem: Problem, operands: Operands, names: list[str]) -> Saved:
         operator = make(problem, operands, session, RunProgress(), names, SECONDS, "tokens")
         operator.close()
-        if operator.packed.saved is None:  # never of one that was made here
-            raise OperatorError("an operator with programs of its own is not packed")
         return operator.packed.saved
 
     return made

@@ -137,10 +137,10 @@ def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Pac
     kept = _kept(plan, facts)
     saved, rows = Saved(facts, operands.sparse, digest(plan, device.arch, kept)), rows_at(plan)
     if not isinstance(device, GpuDevice):
-        return Packed(facts, kept, plan=replace(plan, buffers=kept, unpermute=None), saved=saved, rows_at=rows)
+        return Packed(facts, kept, saved, plan=replace(plan, buffers=kept, unpermute=None), rows_at=rows)
     cubins, launches = device.compiled(plan)
     steps = tuple(Step(number, replace(launch, source="", defines={})) for number, launch in launches)
-    return Packed(facts, kept, steps, cubins, saved=saved, rows_at=rows)
+    return Packed(facts, kept, saved, steps, cubins, rows_at=rows)
 
 
 def remake(
@@ -170,7 +170,7 @@ def remake(
         raise OperatorError(f"{facts.kernel} has no variant '{facts.variant[:60]}' for this operator's weights")
     facts = replace(facts, input=bound["b"], output=plan.output)
     made = _packed(facts, operands, plan, device)
-    same = made.saved is not None and made.saved.digest == found.digest
+    same = made.saved.digest == found.digest
     if check and (facts.relative_error is None or not same):
         made = replace(made, facts=replace(facts, relative_error=_checked(problem, operands, plan, device)))
     elif not same and not trust:

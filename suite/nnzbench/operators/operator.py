@@ -143,8 +143,6 @@ class Operator:
 
     def save(self, folder: str | Path) -> None:
         """Writes the weights and what was chosen for them, for `nnzbench.load` on the same architecture."""
-        if self.packed.saved is None:
-            raise OperatorError("this operator came with programs of its own, and is not saved again: make it anew")
         self.packed.saved.save(Path(folder))
 
     def close(self) -> None:

@@ -5,8 +5,7 @@
 | `operator.json` | `Facts`, and the SHA-256 of all that ran when it was made (`digest`) |
 | `matrix.npz` | the weights in CSR: `offsets` (m+1), `indices` (nnz), `values` (nnz), rounded to their type |
 
-Loading packs the weights again and compiles this project's own sources. Folders of the first format hold programs,
-launches and buffers: code from elsewhere, which is read only on the word of the caller.
+Loading packs the weights again and compiles this project's own sources.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,7 +23,7 @@ import scipy.sparse
 
 from nnzbench import paths
 from nnzbench.build.cache import Job
-from nnzbench.matrices.checkpoints import array_names, load_array
+from nnzbench.matrices.checkpoints import load_array
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
 from nnzbench.operators.tokens import BIAS, Layout
@@ -32,11 +31,7 @@ from nnzbench.plans.plan import Array, Launch, Plan
 from nnzbench.problems.problem import DType
 
 FORMAT = "nnzbench-operator/2"
-WITH_PROGRAMS = "nnzbench-operator/1"
 MOST_JSON = 64 << 20
-_TEXTS = ("variant", "language", "source", "cpu_source", "math", "features")
-"""Of a plan."""
-_KINDS = tuple(np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 _MATRIX = {"offsets": (np.dtype("i4"),), "indices": (np.dtype("i4"),), "values": (np.dtype("f2"), np.dtype("f4"))}
 
 
@@ -89,11 +84,11 @@ class Packed:
 
     facts: Facts
     buffers: Mapping[str, Array]
+    saved: Saved
+    """What `save` writes."""
     steps: tuple[Step, ...] = ()
     cubins: tuple[bytes, ...] = ()
     plan: Plan | None = None
-    saved: Saved | None = None
-    """What `save` writes; None for an operator that came with programs of its own."""
     rows_at: tuple[tuple[int, int], ...] = ()
     """Launch and argument that tell the rows of tokens, where these may be fewer than n."""
 
@@ -134,25 +129,15 @@ def digest(plan: Plan, arch: str, kept: Mapping[str, Array]) -> str:
     return found.hexdigest()
 
 
-def load(folder: Path, trust: bool = False) -> Packed | Saved:
-    """Reads what `save` wrote. Raises `OperatorError` for a folder that is no operator, or a damaged one.
-
-    One that holds programs is code, and refused without `trust`.
-    """
+def load(folder: Path) -> Saved:
+    """Reads what `save` wrote. Raises `OperatorError` for a folder that is no operator, or a damaged one."""
     path = folder / "operator.json"
     try:
         if path.stat().st_size > MOST_JSON:
             raise OperatorError(f"{path}: too long for the description of an operator")
         text = json.loads(path.read_text(encoding="utf-8"))
-        if text.get("format") == WITH_PROGRAMS:
-            if not trust:
-                raise OperatorError(
-                    f"{folder}: holds programs of its own, which using it would run: make the operator again, or give "
-                    "trust=True if you would run any program from where it came"
-                )
-            return _with_programs(folder, text)
         if text.get("format") != FORMAT:
-            raise OperatorError(f"{path}: its format is not {FORMAT}")
+            raise OperatorError(f"{path}: its format is not {FORMAT}: make the operator again")
         facts = facts_of(text)
         if foreign := sorted(text.keys() - {"format", "digest", *vars(facts)}):
             raise OperatorError(f"{path}: holds what no operator has: {', '.join(foreign)[:90]}")
@@ -189,47 +174,3 @@ def _matrix(path: Path, facts: Facts) -> CSR:
     if offsets[-1] != indices.size or not found.has_canonical_format or not np.isfinite(values).all():
         raise ValueError(f"the arrays of {path.name} are no matrix of {facts.m} x {facts.k}")
     return CSR(facts.m, facts.k, offsets, indices, values)
-
-
-def _with_programs(folder: Path, text: Mapping[str, Any]) -> Packed:
-    """A folder of the first format: its programs, launches and buffers are taken as they are."""
-    facts = facts_of(text)
-    steps = tuple(_step(one) for one in text["steps"])
-    cubins = tuple((folder / f"program-{number}.cubin").read_bytes() for number in range(int(text["programs"])))
-    archive = folder / "buffers.npz"
-    buffers = {name: load_array(archive, name, _KINDS) for name in array_names(archive)}
-    plan = None if text["plan"] is None else _plan(text["plan"], facts, buffers)
-    known = {*buffers, facts.input, facts.output}
-    for step in steps:
-        if step.program >= len(cubins) or any(isinstance(one, str) and one not in known for one in step.launch.args):
-            raise ValueError("a launch names what is not there")
-    return Packed(facts, buffers, steps, cubins, plan)
-
-
-def _step(one: Mapping[str, Any]) -> Step:
-    sizes = [*one["grid"], *one["block"], one["shared_bytes"], one["program"]]
-    if len(sizes) != 8 or any(not isinstance(size, int) or not 0 <= size < 2**31 for size in sizes):
-        raise ValueError("a launch has impossible sizes")
-    args: list[str | int | float] = []
-    for arg in one["args"]:
-        ((kind, value),) = arg.items()
-        fits = {
-            "buffer": isinstance(value, str),
-            "int32": isinstance(value, int) and -(2**31) <= value < 2**31,
-            "float32": isinstance(value, float) and math.isfinite(value),
-        }
-        if not fits[kind]:
-            raise ValueError(f"an argument is no {kind}")
-        args.append(value)
-    grid, block = tuple(one["grid"]), tuple(one["block"])
-    return Step(one["program"], Launch(str(one["entry"]), grid, block, tuple(args), one["shared_bytes"]))
-
-
-def _plan(text: Mapping[str, Any], facts: Facts, buffers: Mapping[str, Array]) -> Plan:
-    launches = []
-    for one in text["launches"]:
-        launch = _step(one).launch
-        launches.append(replace(launch, source=str(one["source"]), defines=dict(one["defines"])))
-    texts: dict[str, Any] = {name: str(text[name]) for name in _TEXTS}
-    defines, buffers = dict(text["defines"]), dict(buffers)
-    return Plan(**texts, defines=defines, buffers=buffers, output=facts.output, launches=tuple(launches))
