@@ -4,15 +4,12 @@ import functools
 from dataclasses import replace
 
 import pytest
+from vendor_candidates import outcomes
 
-from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.trial import Conditions, enumerate_candidates, try_candidate
-from nnzbench.plans.plan import Candidate
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Op
-from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
@@ -64,14 +61,9 @@ def test_right_on_every_real_matrix(gpu, op, dtype, names):
         except MatrixError as error:  # the others are still tried
             wrong.append(str(error))
             continue
-        truth = functools.cache(functools.partial(reference, problem, operands))
         for name in names:
-            for found in enumerate_candidates(kernels()[name], problem, operands, gpu, TILES):
-                if isinstance(found, Candidate):
-                    outcome = try_candidate(found, None, truth, Conditions(()), lambda run: None)
-                    right[name] += outcome.status == "ok"
-                else:
-                    outcome = found
+            for variant, outcome in outcomes(gpu, name, problem, operands, TILES):
+                right[name] += bool(variant) and outcome.status == "ok"
                 if outcome.status not in ("ok", "unsupported"):
                     wrong.append(f"{name} {problem.name}: {outcome.status} {outcome.reason}")
     print(f"{op} {dtype}: {len(problems)} matrices; right: {right}")

@@ -1,20 +1,18 @@
 """Older architectures' plans and code paths on the GPU at hand; `--other-arch sm_75` chooses, all of them unasked."""
 
-import functools
 from dataclasses import replace
 
 import conformance
 import pytest
+from vendor_candidates import outcomes
 
 from nnzbench.devices import open_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.kernels.samples import PROBLEMS
-from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
@@ -50,14 +48,7 @@ def test_every_kernel_is_right_on_the_representative_problems(device, name):
             continue
         for dtype in sorted(kernel.dtypes):
             typed = replace(problem, dtype=dtype)
-            operands = make_operands(typed)
-            truth = functools.cache(lambda one=typed, made=operands: reference(one, made))
-            for candidate in enumerate_candidates(kernel, typed, operands, device, CANDIDATES):
-                if isinstance(candidate, Outcome):
-                    outcome, variant = candidate, ""
-                else:
-                    outcome = try_candidate(candidate, None, truth, Conditions(()), lambda run: None)
-                    variant = candidate.variant
+            for variant, outcome in outcomes(device, name, typed, make_operands(typed), CANDIDATES):
                 right += outcome.status == "ok"
                 if outcome.status not in ("ok", "unsupported"):
                     wrong.append((typed.name, dtype, variant, outcome.status, outcome.reason))

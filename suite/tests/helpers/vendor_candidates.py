@@ -1,17 +1,19 @@
 """Candidates on a pretended GPU and on a real one, and what each of them must do."""
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from on_cpu import spmm_operands, spmm_problem
 
+from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.trial import enumerate_candidates
+from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, round_to
@@ -64,6 +66,18 @@ def check_a_copy(prepared: Prepared) -> None:
     again()
     assert np.array_equal(prepared.read(), first)
     prepared.arrays[values].write(kept[values])
+
+
+def outcomes(
+    device: Device, kernel: str, problem: Problem, operands: Operands, most: int
+) -> Iterator[tuple[str, Outcome]]:
+    """Variant and outcome of the likeliest candidates, untimed; of what stopped them coming, without a variant."""
+    truth = functools.cache(partial(reference, problem, operands))
+    for found in enumerate_candidates(kernels()[kernel], problem, operands, device, most):
+        if isinstance(found, Candidate):
+            yield found.variant, try_candidate(found, None, truth, Conditions(()), lambda run: None)
+        else:
+            yield "", found
 
 
 def check_on_gpu(

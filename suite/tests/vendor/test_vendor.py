@@ -28,33 +28,20 @@ def make(m, k, n, dtype="f32", density=0.3, empty=True):
     return product(CSR.from_dense(dense), n, dtype)
 
 
+FORMS = [(kernel, dtype) for kernel in ("cublas", "cublaslt", "cusparse") for dtype in ("f32", "f16", "bf16")]
+FORMS += [("cublas", "i8"), ("cublaslt", "i8"), ("cublaslt", "f8")]
+RESULT = {"i8": np.int32, "f16": np.float16, "f8": np.float16}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("kernel", ["cublas", "cublaslt", "cusparse"])
+@pytest.mark.parametrize(("kernel", "dtype"), FORMS)
 def test_every_variant_computes_the_product(kernel, dtype, shape, gpu):
     problem, operands = make(*shape, dtype)
     found = every(kernel, problem, operands, gpu)
     found.pop("blocks", None)  # no size fits these shapes
-    assert found
+    assert len(found) >= (8 if dtype == "i8" else 1)
     check_all(found.values(), problem, operands)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_fp8_is_one_layout_of_the_operands_and_both_of_the_result(shape, gpu):
-    problem, operands = make(*shape, "f8")
-    found = every("cublaslt", problem, operands, gpu)
-    assert {name.partition("_algo")[0] for name in found} == {"f8_rowmajor_bcol", "f8_rowmajor_bcol_ccol"}
-    check_all(found.values(), problem, operands)
-    assert next(iter(found.values())).prepare().read().dtype == np.float16
-
-
-@pytest.mark.parametrize("kernel", ["cublas", "cublaslt"])
-def test_integers_are_summed_exactly(kernel, gpu):
-    problem, operands = make(8, 16, 4, "i8")
-    found = every(kernel, problem, operands, gpu)
-    assert len(found) >= 8
-    check_all(found.values(), problem, operands)
-    assert next(iter(found.values())).prepare().read().dtype == np.int32
+    assert next(iter(found.values())).prepare().read().dtype == RESULT.get(dtype, np.float32)
 
 
 def test_cublas_offers_each_math_mode_in_every_layout(gpu):
@@ -103,6 +90,8 @@ def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descripto
     assert list(library.live.values()) == ["handle"]
     library.proposals = 100  # their number is bounded
     assert len(every("cublaslt", *make(4, 8, 4, "f16"), gpu)) == 2 * ALGORITHMS + 6 * FURTHER
+    layouts = {name.partition("_algo")[0] for name in every("cublaslt", *make(4, 8, 4, "f8"), gpu)}
+    assert layouts == {"f8_rowmajor_bcol", "f8_rowmajor_bcol_ccol"}
 
 
 def test_a_mode_without_an_algorithm_is_a_row_with_a_reason(gpu):
@@ -120,11 +109,6 @@ def test_cusparse_sweeps_algorithms_layouts_and_preprocessing(gpu):
     once += [f"coo_alg{number}_{layout}" for number in (1, 2, 3, 4) for layout in layouts]
     again = [f"csr_{name}_{layout}_preprocess" for name in ("alg1", "alg3") for layout in layouts]
     assert sorted(found) == sorted([*once, *again, "blocks"])
-    library = gpu.cusparse
-    found["csr_alg3_col_preprocess"].prepare()
-    steps = [step for step, _ in library.calls]
-    assert steps[:3] == ["size", "preprocess", "run"]
-    assert steps.count("preprocess") == 1  # never while timing
 
 
 def test_what_a_library_refuses_is_unsupported_and_frees_everything(gpu):

@@ -48,13 +48,19 @@ def test_every_variant_of_spmv_and_sddmm_computes_the_result(op, n, shape, dtype
     assert list(gpu.cusparse.live.values()) == ["handle"]
 
 
-def test_spmv_and_sddmm_preprocess_before_they_run(gpu):
-    for op, n, variant in (("spmv", 1, "spmv_csr_alg2_preprocess"), ("sddmm", 8, "sddmm_preprocess_col")):
-        gpu.cusparse.calls.clear()
-        every(*make(op, scattered(9, 7), n), gpu)[variant].prepare()
-        steps = [step for step, _ in gpu.cusparse.calls]
-        assert steps[:3] == ["size", "preprocess", "run"]
-        assert steps.count("preprocess") == 1
+@pytest.mark.parametrize(
+    ("op", "n", "name"),
+    [
+        ("spmm", 4, "csr_alg3_col_preprocess"),
+        ("spmv", 1, "spmv_csr_alg2_preprocess"),
+        ("sddmm", 8, "sddmm_preprocess_col"),
+    ],
+)
+def test_preprocessing_comes_before_the_first_run_and_never_again(op, n, name, gpu):
+    every(*make(op, scattered(9, 7), n), gpu)[name].prepare()
+    steps = [step for step, _ in gpu.cusparse.calls]
+    assert steps[:3] == ["size", "preprocess", "run"]
+    assert steps.count("preprocess") == 1
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
