@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench.claims.outcomes import Outcome, exponent, made_of
 from nnzbench.claims.peers import MATCHES, Block, Match, blocks_of, read
-from nnzbench.claims.quantities import UNNAMED, Outcome, Quantity, Records, exponent, made_of
+from nnzbench.claims.quantities import UNNAMED, Quantity, Records
 from nnzbench.facts import table
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import Selector

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nnzbench.claims.quantities import Measured, Quantity, Statistic
+from nnzbench.claims.outcomes import Statistic
+from nnzbench.claims.quantities import Measured, Quantity
 from nnzbench.facts import selector as of
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import CUBLAS, CUSPARSE, DEFAULT, DENSE, MATHS, Selector, kernel
@@ -132,8 +133,8 @@ def table3(level: str) -> Group:
 
 
 HALVED = on("95 over 90 %, problems 1 to 11 of its table 1", r"(0[1-9]|1[01])_.*_95$", r"(0[1-9]|1[01])_.*_90$")
-ROWS_LAST = Selector("cuBLAS fp32, the weights transposed", ("cublas",), variants="f32_colmajor$")
-ROWS_FIRST = Selector("cuBLAS fp32, the weights not transposed", ("cublas",), variants="f32_rowmajor$")
+ROWS_LAST = Selector("cuBLAS fp32, the weights transposed", ("cublas",), variants="f32_colmajor(_unpruned)?$")
+ROWS_FIRST = Selector("cuBLAS fp32, the weights not transposed", ("cublas",), variants="f32_rowmajor(_unpruned)?$")
 INSTANCES = on("every matrix of the sizes of its table 1", r"(\d\d_\d\d_.*)")
 FIGURE8 = on("its figure 8's problems at 90 %", "(.*)")
 

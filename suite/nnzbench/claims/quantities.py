@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.claims.outcomes import WORDS, Outcome, Statistic, exponent, made_of
 from nnzbench.facts import crossover, energy
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
@@ -35,36 +36,11 @@ JUDGES: frozenset[Role] = frozenset({"paper", "library"})
 DENSE_INSIDE = frozenset({"sparse_transformer"})
 """Sparse kernels most of whose time is dense products, which run on tensor cores where the dense network's do."""
 
-Statistic = Literal[
-    "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory",
-]  # fmt: skip
-WORDS: dict[Statistic, str] = {
-    "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
-    "mean percent": "100 × mean of the time of {baseline} over that of {subject}, each as often as its table says",
-    "mean loss": "100 × (1 - mean of the time of {baseline} over that of {subject})",
-    "largest": "largest ratio of the time of {baseline} over that of {subject}",
-    "share faster": "percent of problems on which {subject} is faster than {baseline}",
-    "total": "sum of the times of {baseline} over the sum of those of {subject}",
-    "over ideal": "geometric mean of the time of {subject} over the ideal (dense - overhead) × density + overhead, "
-    "with the time of {baseline} and the measured time of an empty kernel",
-    "crossover": "sparsity from which on {subject} is at least as fast as {baseline}, interpolated in the logarithm "
-    "of the ratio",
-    "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
-    "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
-    "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
-    "instances": "geometric mean over the sizes of the longest time of {subject} over its shortest, among other "
-    "patterns of the same size and level",
-    "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
-    "seconds": "median over the problems of the seconds of a whole search for {subject}",
-    "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
-}
 Measured = Literal["times", "energy", "watts"]
 """Times, or what `nnzbench energy` measured: joules per launch, power."""
-UNNAMED: dict[str, Any] = {
-    **dict.fromkeys(("experiment", "group", "subject", "baseline"), ""),
-    **{"policy": "hot", "printed": math.nan, "tuned": True, "one_run": False},
-}
+UNNAMED: dict[str, Any] = dict.fromkeys(("experiment", "group", "subject", "baseline"), "") | {
+    "policy": "hot", "printed": math.nan, "tuned": True, "one_run": False,
+}  # fmt: skip
 """Of a fact on pairs of times of which one is in no record."""
 QUARTILES = 1.349
 """Standard deviations of a normal distribution between its quartiles."""
@@ -143,47 +119,19 @@ def _dense(side: Selector) -> bool:
     return side.dense or DENSE_INSIDE.issuperset(side.kernels or ("",))
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the records say of one quantity; `value` is NaN where they say nothing, and `note` then says why.
-
-    It is infinite where a crossover is never reached.
-    """
-
-    value: float
-    have: int
-    """Cases with all times."""
-    of: int
-    note: str = ""
-    low: float = math.nan
-    high: float = math.nan
-    """Between which it lies of all that these problems are a sample of (95 %); infinite where the sample says nothing,
-    NaN where it is not known."""
-    synthetic: int = 0
-    """Of the cases, those on generated patterns that stand for real ones."""
-    cut: bool = False
-    """Whether it stands on kernels that were not tuned on some problem."""
-    cases: tuple[str, ...] = ()
-    """Of those that a number from authors' times is of, their names."""
-
-    @property
-    def problems(self) -> str:
-        """`n of m`; empty where there can be none."""
-        return f"{self.have} of {self.of}" if self.of else ""
-
-
 class Records:
     """The experiments of one GPU, each read once. One that breaks the schema counts as not recorded; `gap` says so."""
 
     def __init__(self, reports: Path, gpu: str) -> None:
         self._gpu, self._reports = gpu, reports
-        self._folder = reports / gpu
         self._data: dict[tuple[str, bool], Data | None] = {}
         self._refused: set[str] = set()
         self._facts: dict[tuple[str, bool, Comparison], pd.DataFrame] = {}
 
     def measure(self, asked: Quantity, arithmetic: str = "f32", policy: str = "hot", judging: bool = True) -> Outcome:
         """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
+        if asked.group.by_matrix:
+            asked = replace(asked, group=self._whole_sample(asked))
         wanted = asked.on(arithmetic, judging)
         policy = policy if wanted.of == "times" else wanted.of
         mine = self._rows(wanted, policy)
@@ -211,17 +159,29 @@ class Records:
         matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
         return made_of(facts.iloc[0], wanted.statistic, found, matrices)
 
+    def _whole_sample(self, asked: Quantity) -> Group:
+        """The group, of the largest sample of the collection that is recorded: of a part of one nothing follows."""
+        data, sample = self.data(asked.experiment), tables.SAMPLE
+        problems = asked.group.problems(data.problems) if data else pd.DataFrame(columns=["source"])
+        recorded = {str(source).partition(":")[2] for source in problems["source"]}
+        while sample < len(recorded):
+            more = len(tables.dlmc_sample(sample)) + 1
+            if not recorded.issuperset(one.path for one in tables.dlmc_sample(more)):
+                break
+            sample = more
+        return replace(asked.group, sample=sample)
+
     def between(self, asked: Quantity, first: str, second: str) -> Outcome:
         """On what percent of problems a ratio is larger on one GPU than on another, by parts of their names."""
         of = len(_expected(asked.experiment, asked.subject.math, asked.group))
-        sides = []
-        for part in (first, second):
-            folders = sorted(self._reports.glob(f"*{part}*/{asked.experiment}"))
-            if not folders:
-                return Outcome(math.nan, 0, of, f"No {part.upper()} is recorded.")
-            other = Records(self._reports, folders[0].parent.name)
-            sides.append(other._compared(asked.on("f32", judging=True), "hot", ("stem",)).set_index("stem"))
-        pairs = sides[0].join(sides[1].add_suffix("_other"), how="inner") if all(map(len, sides)) else pd.DataFrame()
+        folders = [sorted(self._reports.glob(f"*{part}*/{asked.experiment}")) for part in (first, second)]
+        if not all(folders):
+            return Outcome(math.nan, 0, of, f"{first.upper()} and {second.upper()} are not both recorded.")
+        one, other = (
+            Records(self._reports, found[0].parent.name)._compared(asked.on("f32", judging=True), "hot", ("stem",))
+            for found in folders
+        )
+        pairs = one.merge(other, on="stem", suffixes=("", "_other"))
         if pairs.empty:
             return Outcome(math.nan, 0, of, self._gap(asked, "hot"))
         larger = 100 * float((pairs["ratio"] > pairs["ratio_other"]).mean())
@@ -231,7 +191,7 @@ class Records:
         """The fact of the quantity; one for each problem where it is a crossover."""
         data = self.data(asked.experiment, asked.of)
         if data is None or asked.baseline is None:
-            return pd.DataFrame()
+            return pd.DataFrame(columns=["stem", "ratio", "tuned"])
         group = replace(
             asked.group,
             statistic=MEANS.get(asked.statistic, "geometric mean"),
@@ -249,10 +209,8 @@ class Records:
     def _rows(self, asked: Quantity, policy: str, baseline: Selector | None = None) -> pd.DataFrame:
         """By case: the row that stands for the subject, or for the baseline given."""
         data = self.data(asked.experiment, asked.of)
-        if data is None:
-            return pd.DataFrame()
-        like = asked.subject if baseline and asked.same_variant else None
-        found = data.fastest(asked.group, baseline or asked.subject, like, baseline=baseline is not None)
+        like, side = asked.subject if baseline and asked.same_variant else None, baseline or asked.subject
+        found = data.fastest(asked.group, side, like, baseline=baseline is not None) if data else {}
         return found.get(policy, pd.DataFrame(columns=["source"], dtype=str))
 
     def _printed(self, asked: Quantity, baseline: Selector, policy: str, of: int) -> Outcome:
@@ -273,17 +231,15 @@ class Records:
         return made_of(fact, asked.statistic, found, len(pairs))
 
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
-        sides = (asked.subject, asked.second or asked.subject)
-        first, second = (
-            self.measure(replace(asked, subject=side, second=None, statistic="crossover"), policy=policy, judging=False)
-            for side in sides
-        )
-        parts = zip(sides, (first, second), strict=True)
-        note = " ".join(f"{side.label}: {one.note}" for side, one in parts if one.note)
+        met = replace(asked, second=None, statistic="crossover")
+        sides = {one.label: replace(met, subject=one) for one in (asked.subject, asked.second or asked.subject)}
+        found = {name: self.measure(one, policy=policy, judging=False) for name, one in sides.items()}
+        note = " ".join(f"{name}: {one.note}" for name, one in found.items() if one.note)
+        first, second = found.values()
         cut, have = first.cut or second.cut, min(first.have, second.have)
-        met = not math.isinf(first.value)  # what one of them never reaches is at the least infinitely sparser
-        value = (math.inf if math.isinf(second.value) else (1 - first.value) / (1 - second.value)) if met else math.nan
-        return Outcome(value, have, of, note, cut=cut)
+        value = (1 - first.value) / (1 - second.value) if math.isfinite(second.value) else second.value
+        # what one of them never reaches is at the least infinitely sparser
+        return Outcome(math.nan if math.isinf(first.value) else value, have, of, note, cut=cut)
 
     def _alone(self, asked: Quantity, policy: str, rows: pd.DataFrame, of: int) -> Outcome:
         """What is taken against no other time."""
@@ -292,8 +248,8 @@ class Records:
             return Outcome(math.nan, 0, of, self._gap(asked, policy))
         found = Outcome(math.nan, len(rows), of, cut=not rows["tuned"].all())
         if asked.statistic == "deviation":
-            deviations = (rows["q3_us"] - rows["q1_us"]) / QUARTILES
-            return replace(found, value=100 * (deviations / rows["median_us"]).max())
+            deviations = (rows["q3_us"] - rows["q1_us"]) / QUARTILES / rows["median_us"]
+            return replace(found, value=100 * deviations.max())
         if asked.statistic == "instances":
             apart = spread(data, (asked.subject,), ("size", "level"))
             return replace(found, value=geometric_mean(apart.loc[apart["policy"] == policy, "slowest"]))
@@ -302,16 +258,12 @@ class Records:
         if asked.statistic == "seconds":
             searches = TUNING.read(data.results.folder)
             wanted, problems = (asked.subject.kernel, "all"), {*rows["problem"]}
-            whole = {
-                one.problem: one.seconds
-                for one in searches
-                if (one.kernel, one.scope) == wanted and one.problem in problems
-            }
+            mine = [one for one in searches if (one.kernel, one.scope) == wanted and one.problem in problems]
+            whole = {one.problem: one.seconds for one in mine}
             return Outcome(float(np.median([*whole.values()])) if whole else math.nan, len(whole), of)
         sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
         peak = float(sheet.get(self._gpu, math.nan))
-        note = "The GPU's peak is not in datasets/gpus.csv." if math.isnan(peak) else ""
-        share = rows["gflops"].max() / 10 / peak
+        note, share = "The GPU's peak is not in datasets/gpus.csv." * math.isnan(peak), rows["gflops"].max() / 10 / peak
         return replace(found, value=share, note=note, low=share, high=math.inf)
 
     def _gap(self, asked: Quantity, policy: str) -> str:
@@ -331,8 +283,7 @@ class Records:
         """What is recorded of it, or measured of its energy; None where nothing is, or nothing that counts."""
         key = (experiment, of == "times")
         if key not in self._data:
-            folder = self._folder / experiment
-            self._data[key] = None
+            folder, self._data[key] = self._reports / self._gpu / experiment, None
             try:
                 results = load(folder) if has_records(folder) else None
                 if results and results.device in GPU_DEVICES:
@@ -340,41 +291,6 @@ class Records:
             except RecordError:
                 self._refused.add(experiment)
         return self._data[key]
-
-
-def exponent(rows: pd.DataFrame) -> float:
-    """The slope of the logarithm of `median_us` along that of m times k; NaN where these are all alike."""
-    if (rows["m"] * rows["k"]).nunique() < 2:
-        return math.nan
-    return float(np.polyfit(np.log(rows["m"] * rows["k"]), np.log(rows["median_us"]), 1)[0])
-
-
-def made_of(fact: pd.Series[float], statistic: Statistic, found: Outcome, matrices: int) -> Outcome:
-    """The outcome with the value that a fact on so many matrices gives, and its `low` and `high`.
-
-    A sample's largest ratio is the least that the largest of all can be.
-    """
-    ratio, low, high = float(fact["ratio"]), float(fact["low"]), float(fact["high"])
-    if statistic == "largest":
-        ratio, low, high = fact["best"], fact["best"], math.inf
-    elif statistic == "share faster":
-        share = fact["wins"] / fact["n"]
-        ratio, low, high = (100 * one for one in (share, *_wilson(share, matrices)))
-    elif statistic == "over ideal":
-        ratio, low, high = 1 / ratio, 1 / high, 1 / low
-    elif statistic == "mean percent":
-        ratio, low, high = 100 * ratio, 100 * low, 100 * high
-    elif statistic == "mean loss":
-        ratio, low, high = 100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low)
-    return replace(found, value=ratio, low=low, high=high)
-
-
-def _wilson(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
-    z = 1.96 / math.sqrt(count)
-    half = z * math.sqrt(share * (1 - share) + z * z / 4)
-    low, high = ((share + z * z / 2 + sign * half) / (1 + z * z) for sign in (-1, 1))
-    return max(0.0, low), min(1.0, high)
 
 
 def _crossover(facts: pd.DataFrame, found: Outcome) -> Outcome:
@@ -395,8 +311,8 @@ def _expected(experiment: str, arithmetic: str, group: Group) -> frozenset[str]:
     Where the table has none of that type, kernels run all of its problems in it.
     """
     dtype = arithmetic if arithmetic in ("f16", "i8") else "f32"
-    listed = tables.load(experiment, False)
+    listed = tables.load(experiment, False, sample=group.sample or tables.SAMPLE)
     problems = [one for one in listed if one.dtype == dtype] or listed
-    columns = ["op", "n", "source", "sparsity"]
-    rows = [[one.name, *(getattr(one, name) for name in columns)] for one in problems]
-    return frozenset(group.problems(pd.DataFrame(rows, columns=["problem", *columns]))["case"])
+    rows = [(one.name, one.op, one.n, one.source, one.sparsity) for one in problems]
+    frame = pd.DataFrame(rows, columns=["problem", "op", "n", "source", "sparsity"])
+    return frozenset(group.problems(frame)["case"])

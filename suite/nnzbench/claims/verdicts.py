@@ -17,7 +17,8 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.claims.authors import Authors, Check
 from nnzbench.claims.methods import Rule
-from nnzbench.claims.quantities import Outcome, Quantity, Records
+from nnzbench.claims.outcomes import Outcome
+from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.claims.rules import RULES
 from nnzbench.facts.results import geometric_mean
 from nnzbench.facts.selector import MATHS
@@ -209,8 +210,7 @@ def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -
     theirs = _authors_number(claim, rule, authors) if far or alone else _Theirs()
     if rule.readings and not far:
         words["hot"], reason = _of_all(claim, [hot, *map(records.measure, rule.readings)], words["hot"], reason)
-    open_to = (*JUDGED, UNDECIDED, *((NOT_COMPARABLE,) if rule.readings else ()))
-    if (far and words["hot"] in open_to) or (alone and theirs.words and not claim.obstacle):
+    if (not claim.obstacle or rule.readings) and ((far and hot.have) or theirs.words):
         words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):

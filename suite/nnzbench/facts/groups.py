@@ -33,8 +33,8 @@ class Group:
     words: str = ""
     where: str = ""
     """Condition on the attributes of problems (`pandas.DataFrame.query`), such as `pattern == 'uniform' and n > 8`."""
-    sample: bool = False
-    """The collection's representative sample alone."""
+    sample: int = 0
+    """The collection's representative sample of at least so many matrices alone; 0 for all problems."""
     baseline_like: str = ""
     """The baseline's problems where these are others; sums are then compared."""
     parts: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Group:
         if self.where:
             rows = rows.query(self.where)
         if self.sample:
-            paths = {entry.path for entry in dlmc_sample()}
+            paths = {entry.path for entry in dlmc_sample(self.sample)}
             rows = rows[rows["source"].str.partition(":")[2].isin(paths)] if len(rows) else rows
         kept = [
             _named(str(name), float(zeros), pattern, None if self._dense_part(str(name)) else level)

@@ -8,7 +8,7 @@ import pytest
 from fake_claim_records import CLAIMS, of_nothing
 
 from nnzbench import paths
-from nnzbench.claims.quantities import Outcome
+from nnzbench.claims.outcomes import Outcome
 from nnzbench.claims.rules import RULES
 from nnzbench.claims.verdicts import (
     CONTRADICTED,

@@ -245,6 +245,29 @@ def test_the_ideal_is_the_share_that_is_kept_of_what_is_above_the_overhead(tmp_p
     assert (found.value, found.have) == (pytest.approx(2.0), 1)
 
 
+def test_part_of_a_larger_sample_of_the_collection_counts_for_nothing(tmp_path):
+    sample, more = (
+        [p for p in load("sputnik_dlmc", False, sample=count) if (p.op, p.dtype) == ("spmm", "f32")]
+        for count in (60, 120)
+    )
+    extra = [p for p in more if p not in sample]
+
+    def largest(folder, problems):
+        times = [
+            row(p.name, kernel, us, variant, p.experiment, dtype=p.dtype, source=p.source)
+            for p in problems
+            for kernel, variant, us in (
+                ("sputnik", "heuristic_x", 10.0),
+                ("cusparse", "csr_default_col", 900.0 if p in extra else 40.0),
+            )
+        ]
+        return judged(tmp_path / folder, times)["sputnik-spmm-most"]
+
+    part, whole = largest("part", [*sample, *extra[:20]]), largest("whole", more)
+    assert (part.measured, part.problems) == (pytest.approx(4.0), "120 of 120")
+    assert (whole.measured, whole.problems) == (pytest.approx(90.0), "242 of 242")
+
+
 def test_what_kernels_times_say_alone(tmp_path):
     """Quartiles 2 % apart in one layer of eight; a time that grows with the square root of M x K; searches of 90 s."""
     rows = []

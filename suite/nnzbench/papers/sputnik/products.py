@@ -30,6 +30,7 @@ from nnzbench.facts.selector import (
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import AS_DATA, OTHER_PAPERS, PAPER
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.problems.tables import SAMPLE
 from nnzbench.report.data import published
 from nnzbench.report.data.text import GAP
 from nnzbench.report.pages.elements import crossings
@@ -64,7 +65,7 @@ BANDS = ((0, 60), (60, 75), (75, 85), (85, 94), (94, 100))
 
 def _bands(op: str) -> tuple[Group, ...]:
     return tuple(
-        Group(op=op, where=f"{low} <= level < {high}", words=f"with {low} to {high} % zeros", sample=True)
+        Group(op=op, where=f"{low} <= level < {high}", words=f"with {low} to {high} % zeros", sample=SAMPLE)
         for low, high in BANDS
     )
 
@@ -103,7 +104,7 @@ def _table1(view: View) -> pd.DataFrame | None:
     rows = []
     for kind in KINDS:
         over = CUSPARSE_F16 if kind.math == "f16" else CUSPARSE
-        facts = view.compare(Comparison(kind.ours[:3], (over,), (Group(op=kind.op, sample=True),)))
+        facts = view.compare(Comparison(kind.ours[:3], (over,), (Group(op=kind.op, sample=SAMPLE),)))
         peaks = view.cells(kind.ours, Group(op=kind.op)).groupby(["subject", "policy"])["tflops"].max()
         for row in each(facts):
             won = f"{100 * row.wins / row.n:.1f} % of {row.n}"
