@@ -141,7 +141,6 @@ FIGURE8 = on("its figure 8's problems at 90 %", "(.*)")
 
 ROLLED = Quantity(PAPER, kernel("sparsert_rolled"), FIGURE8, "largest")
 
-
 # Sputnik: at the paper's heuristic, against the algorithm that the paper calls, then against today's best.
 SPUTNIK_WORDS = "`sputnik`, the paper's kernel written anew, at the paper's heuristic"
 sputnik = Method(SPUTNIK_WORDS, RULE, (kernel("sputnik", words="best tile"), OURS))
@@ -185,11 +184,9 @@ AS_PUBLISHED = {
 def imbalance(variant: str, words: str) -> Rule:
     """Same nonzeros in both matrices, so times stand for throughput."""
     uneven = Selector(f"the kernel with rows {words}", ABLATED[:1], variants=variant)
-    groups = [
-        on(f"M = 8192, K = 2048, N = 128, 75 % zeros; rows' variation {cov} over 0", rf"cov{re.escape(cov)}_", r"cov0_")
-        for cov in ("1.7", "1.5")
-    ]
-    return read_as(Method(SPUTNIK_WORDS, uneven)(groups[0], COMPLETE, None, "mean percent"), *groups[1:])
+    words = "M = 8192, K = 2048, N = 128, 75 % zeros; rows' variation {} over 0"
+    first, second = (on(words.format(cov), rf"cov{re.escape(cov)}_", r"cov0_") for cov in ("1.7", "1.5"))
+    return read_as(Method(SPUTNIK_WORDS, uneven)(first, COMPLETE, None, "mean percent"), second)
 
 
 def table2(part: str, model: str, batch: int, sampled: bool) -> Rule:
@@ -297,9 +294,7 @@ def step_measured(of: Measured, statistic: Statistic) -> Rule:
     return read_as(rule, step(32, "gates"), step(32, "projection"))
 
 
-def table4(batch: int) -> Group:
-    """EIE's nine layers."""
-    return on(f"nine layers at batch {batch}", rf"(.*_b{batch}_.*)")
+EIE_1, EIE_64 = (on(f"nine layers at batch {batch}", rf"(.*_b{batch}_.*)") for batch in (1, 64))
 
 
 def two_four(group: Group, math: str, statistic: Statistic, also: str = "") -> Rule:
@@ -322,9 +317,8 @@ direct_f16 = Method(
 VGG, LAST = on("3x3 layers of VGG-16", r"(\d+_equal_.*)"), on("the last 3x3 layers of VGG-16", r"(08_equal_.*)")
 
 
-def pointwise(image: int) -> Group:
-    """1x1 layers of its table 7, which prints no size of the image."""
-    return on(f"1x1 layers on {image} x {image} images", rf"(c\d+_d\d+_{image}_equal_.*)")
+POINTWISE = on("1x1 layers on 32 x 32 images", r"(c\d+_d\d+_32_equal_.*)")
+"""Of its table 7, which prints no size of the image."""
 
 
 def table8(size: int, level: str) -> Group:

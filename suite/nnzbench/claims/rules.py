@@ -126,33 +126,31 @@ RULES: dict[str, m.Rule | str] = {
     "direct-vgg-half-share": m.direct_f16(m.VGG, m.NCHW_F16, m.CUDNN_F16, "share faster"),
     "direct-half-over-single": replace(m.direct_f16, others=())(m.VGG, m.direct.subject, None, "share faster"),
     "direct-cudnn-half": m.cudnn(m.VGG, m.NCHW_F16, (CUDNN, m.CUDNN_F16), "share faster"),
-    "direct-pointwise": m.direct(m.pointwise(32), m.NCHW, CUDNN),
-    "direct-pointwise-half": m.direct_f16(m.pointwise(32), m.NCHW_F16, m.CUDNN_F16),
+    "direct-pointwise": m.direct(m.POINTWISE, m.NCHW, CUDNN),
+    "direct-pointwise-half": m.direct_f16(m.POINTWISE, m.NCHW_F16, m.CUDNN_F16),
     **{
-        f"direct-1d-{size}-{level}": m.direct(m.table8(size, level), m.NCHW, CUDNN)
+        f"direct-1d-{size}-{level}{half}": rule(m.table8(size, level), baseline, today)
         for size in (2, 3)
         for level in ("77", "83", "87.5")
-    },
-    **{
-        f"direct-1d-{size}-{level}-half": m.direct_f16(m.table8(size, level), m.NCHW_F16, m.CUDNN_F16)
-        for size in (2, 3)
-        for level in ("77", "83", "87.5")
+        for half, rule, baseline, today in (
+            ("", m.direct, m.NCHW, CUDNN),
+            ("-half", m.direct_f16, m.NCHW_F16, m.CUDNN_F16),
+        )
     },
     "direct-1d-autoencoder": "Whole autoencoders are not part of this suite.",
-    "direct-no-sub-batch": m.slower("paper_sbs1", m.on("layers vgg16", "(vgg16_.*)")),
-    "direct-whole-batch": m.slower("paper_whole", m.on("layers vgg16", "(vgg16_.*)")),
-    "direct-no-sub-batch-1x1": m.slower("paper_sbs1", m.on("layers resnet50", "(resnet50_.*)")),
-    "direct-whole-batch-1x1": m.slower("paper_whole", m.on("layers resnet50", "(resnet50_.*)")),
-    "direct-no-sub-batch-1d": m.slower("paper_sbs1", m.on("layers cnn1d", "(cnn1d_.*)")),
-    "direct-whole-batch-1d": m.slower("paper_whole", m.on("layers cnn1d", "(cnn1d_.*)")),
+    **{
+        f"direct-{name}{ending}": m.slower(variant, m.on(f"layers {layers}", rf"({layers}_.*)"))
+        for ending, layers in (("", "vgg16"), ("-1x1", "resnet50"), ("-1d", "cnn1d"))
+        for name, variant in (("no-sub-batch", "paper_sbs1"), ("whole-batch", "paper_whole"))
+    },
     "direct-unified-count": m.unified(),
     "direct-quantised": "The paper does not say what the reduction is of.",
     "direct-deviation": m.direct(m.VGG, None, None, "deviation"),
     "direct-streams": "Every time of this suite is of one stream.",
-    "eie-gpu-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
-    "eie-gpu-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
-    "eie-mobile-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
-    "eie-mobile-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
+    "eie-gpu-1": m.cusparse(m.EIE_1, CUBLAS, (CUSPARSE, DENSE)),
+    "eie-gpu-64": m.cusparse(m.EIE_64, CUBLAS, (CUSPARSE, DENSE)),
+    "eie-mobile-1": m.cusparse(m.EIE_1, CUBLAS, (CUSPARSE, DENSE)),
+    "eie-mobile-64": m.cusparse(m.EIE_64, CUBLAS, (CUSPARSE, DENSE)),
     "eie-accelerator": m.chip("EIE", "eie_table4_us:EIE_actual", m.on("nine layers at batch 1", r"(.*)_b1_")),
     "eie-accelerator-mobile": "Mobile GPUs are not among the devices of this suite.",
     "ese-accelerator": m.chip("ESE", "ese_lstm_us:ESE", m.step(32), "total"),

@@ -55,46 +55,30 @@ def test_no_design_of_this_project_judges_a_claim(tmp_path):
         assert not records.measure(asked).have
 
 
+def everywhere(part, **times):
+    """Rows of recurrent layers by kernel and variant, `<kernel>__<variant>`."""
+    return [
+        row(name, kernel.partition("__")[0], us, kernel.partition("__")[2], "sputnik_rnn")
+        for name in names("sputnik_rnn")
+        if name.startswith("sddmm") == (part == "sddmm")
+        for kernel, us in times.items()
+    ]
+
+
 def test_a_paper_with_a_weaker_baseline_is_judged_twice(tmp_path):
-    rows = []
-    for name in names("sputnik_rnn", "_32"):
-        at = {"experiment": "sputnik_rnn"}
-        rows += [
-            row(name, "sputnik", 10.0, "heuristic_x", **at),
-            row(name, "sputnik", 1.0, "y1_other", **at),
-            row(name, "cusparse", 35.0, "csr_default_col", **at),
-            row(name, "cusparse", 9.0, "csr_alg2_row", **at),
-        ]
+    times = {"cusparse__csr_default_col": 35.0, "cusparse__csr_alg2_row": 9.0}
+    rows = everywhere("spmm", sputnik__heuristic_x=10.0, sputnik__y1_other=1.0, **times)
     one = judged(tmp_path, rows)["sputnik-rnn-cusparse"]
     assert (one.measured, one.measured_today) == (pytest.approx(3.5), pytest.approx(0.9))
     assert one.baseline_today == "best cuSPARSE fp32"
     assert one.problems == one.problems_today
-    assert one.verdict == one.verdict_today == NOT_COMPARABLE  # only some of its problems
-    full = [
-        row(n, kernel, us, variant, "sputnik_rnn")
-        for n in names("sputnik_rnn")
-        for kernel, us, variant in (
-            ("sputnik", 10.0, "heuristic_x"),
-            ("cusparse", 35.0, "csr_default_col"),
-            ("cusparse", 9.0, "csr_alg2_row"),
-        )
-    ]
-    one = judged(tmp_path / "b", full)["sputnik-rnn-cusparse"]
     assert (one.verdict, one.verdict_today) == (REPRODUCED, CONTRADICTED)
 
 
 def test_figure_10s_other_baselines_are_papers_kernels_themselves(tmp_path):
-    rows = [
-        row(name, kernel, us, variant, "sputnik_rnn")
-        for name in names("sputnik_rnn")
-        for kernel, us, variant in (
-            *((("sputnik_sddmm", 10.0, "heuristic_x"), ("aspt_sddmm", 9.2, "tiles8")) if "sddmm" in name else ()),
-            *((("sputnik", 10.0, "heuristic_x"), ("aspt", 15.6, "tiles8")) if "sddmm" not in name else ()),
-            *((("merge_spmm", 16.0, "heuristic_row_split_n32"),) if "sddmm" not in name else ()),
-            *((("merge_spmm", 1.0, "merge"), ("cusparse", 35.0, "csr_default_col")) if "sddmm" not in name else ()),
-        )
-    ]
-    found = judged(tmp_path, rows)
+    others = {"merge_spmm__heuristic_row_split_n32": 16.0, "merge_spmm__merge": 1.0, "cusparse__csr_default_col": 35.0}
+    products = everywhere("spmm", sputnik__heuristic_x=10.0, aspt__tiles8=15.6, **others)
+    found = judged(tmp_path, products + everywhere("sddmm", sputnik_sddmm__heuristic_x=10.0, aspt_sddmm__tiles8=9.2))
     merge, aspt, sampled = (found[f"sputnik-rnn-{name}"] for name in ("merge", "aspt", "sddmm-aspt"))
     assert (merge.measured, aspt.measured) == (pytest.approx(1.6), pytest.approx(1.56))
     assert (merge.verdict, aspt.verdict, sampled.verdict) == (REPRODUCED, REPRODUCED, REPRODUCED)

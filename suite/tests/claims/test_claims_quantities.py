@@ -107,38 +107,32 @@ def test_an_ablation_counts_a_layer_for_all_matrices_it_stands_for(tmp_path):
     assert percent == pytest.approx(100 - 50 * 240 / 807)  # of 807 matrices 240 are 3 x 3
 
 
-def whole_networks():
-    at = {"experiment": "whole_networks"}
-    (transformer,) = (n for n in names("whole_networks") if n.startswith("transformer_"))
-    rows = [
-        row(transformer, "sparse_transformer", 100.0, "f32_heuristic", **at),
-        row(transformer, "sparse_transformer", 110.0, "f32_heuristic_together", **at),
-        row(transformer, "dense_transformer", 200.0, "f32_default", **at),
-        row(transformer, "dense_transformer", 240.0, "f32_default_together", **at),
-        row(transformer, "dense_transformer", 50.0, "tf32_default", **at),
-        row(transformer, "sparse_transformer", 40.0, "f32_rule", **at),
-        row(transformer, "sparse_transformer", 25.0, "tf32_heuristic", **at),
-    ]
-    for name in names("whole_networks", "_mobilenet"):
-        rows += [row(name, "dense_mobilenet", 12.0, "f32_default", **at)]
-        if name.startswith("sparse"):
-            rows += [
-                row(name, "sparse_mobilenet", us, f"f32_{by}", **at) for by, us in (("heuristic", 10), ("rule", 6))
-            ]
-    return rows
-
-
 def test_networks_are_judged_as_a_whole_at_the_papers_heuristics(tmp_path):
     """A rule of this project's stands beside. Both Transformers' dense products take the arithmetic asked for."""
-    found = judged(tmp_path, whole_networks())
+    (transformer,) = (n for n in names("whole_networks") if n.startswith("transformer_"))
+    times = {
+        ("sparse_transformer", "f32_heuristic"): 100.0,
+        ("sparse_transformer", "f32_heuristic_together"): 110.0,
+        ("dense_transformer", "f32_default"): 200.0,
+        ("dense_transformer", "f32_default_together"): 240.0,
+        ("dense_transformer", "tf32_default"): 50.0,
+        ("sparse_transformer", "f32_rule"): 40.0,
+        ("sparse_transformer", "tf32_heuristic"): 25.0,
+    }
+    rows = [row(transformer, kernel, us, variant, "whole_networks") for (kernel, variant), us in times.items()]
+    for name in names("whole_networks", "_mobilenet"):
+        rows.append(row(name, "dense_mobilenet", 12.0, "f32_default", "whole_networks"))
+        for by, us in (("heuristic", 10.0), ("rule", 6.0)) if name.startswith("sparse") else ():
+            rows.append(row(name, "sparse_mobilenet", us, f"f32_{by}", "whole_networks"))
+    found = judged(tmp_path, rows)
     time, frames, held = (found[f"sputnik-{name}"] for name in ("attention-time", "mobilenet-1.4", "attention-memory"))
     assert (time.measured, time.measured_tf32, time.verdict) == (pytest.approx(2.0), pytest.approx(2.0), REPRODUCED)
     assert "5.00×" in time.note  # at this project's rule's choice
     assert "2.00× (1 of 1)" in frames.note
     assert (frames.measured, frames.problems, frames.verdict) == (pytest.approx(1.2), "1 of 1", REPRODUCED)
-    assert held.verdict == NOT_MEASURABLE  # its memory is never counted
+    assert held.verdict == NOT_MEASURABLE
     path = tmp_path / GPU / "whole_networks"
-    for one, taken in zip(whole_networks()[:4], (1, 8, 9, 96), strict=True):
+    for one, taken in zip(rows[:4], (1, 8, 9, 96), strict=True):
         key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
         MEMORY.add(path, Memory(*key, 7, 7 + taken, 7))
     measured = Judged(tmp_path, GPU)["sputnik-attention-memory"]
