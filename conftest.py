@@ -33,18 +33,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from nnzbench import pytest_bridge
+    if config.option.nnzbench_run:
+        from nnzbench import pytest_bridge
 
-    pytest_bridge.configure(config)
+        pytest_bridge.configure(config)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    from nnzbench import pytest_bridge
-
-    return pytest_bridge.ignore(collection_path, config)
+    """Leaves the benchmarks out of a test run and the tests out of a benchmark run."""
+    left_out = config.rootpath / "suite" / ("tests" if config.option.nnzbench_run else "benchmarks")
+    return True if left_out in (collection_path, *collection_path.parents) else None
 
 
 def pytest_report_header(config: pytest.Config) -> str:
+    if not config.option.nnzbench_run:
+        return "benchmarks: left out; pytest --benchmark runs them"
     from nnzbench import pytest_bridge
 
     return pytest_bridge.header(config)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -244,24 +243,14 @@ def wanted(config: pytest.Config) -> bool:
 def configure(config: pytest.Config) -> None:
     """Refuses what benchmarks can't run with. Raises `UsageError`."""
     option = config.option
-    if not wanted(config):
-        return
     if not hasattr(option, "benchmark_only"):
         raise pytest.UsageError("--benchmark needs pytest-benchmark: pip install 'nnzbench[test]'")
     if getattr(option, "dist", "no") != "no" or getattr(option, "numprocesses", None):
         raise pytest.UsageError("--benchmark can't run under pytest-xdist (-n): kernels would disturb each other")
 
 
-def ignore(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves the benchmarks out of a test run and the tests out of a benchmark run."""
-    left_out = config.rootpath / "suite" / ("tests" if wanted(config) else "benchmarks")
-    return True if left_out in (collection_path, *collection_path.parents) else None
-
-
 def header(config: pytest.Config) -> str:
     """One line that says what will run, and where there is no GPU, why and what happens instead."""
-    if not wanted(config):
-        return "benchmarks: left out; pytest --benchmark runs them"
     found = bench_of(config)
     device = found.session.device
     if not found.no_gpu:

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import click
@@ -84,11 +85,8 @@ def _attempt(name: str, purpose: str, probe: Callable[[], str]) -> Finding:
 
 
 def _device(name: str) -> str:
-    device = open_device(name)
-    try:
+    with closing(open_device(name)) as device:
         return f"{device.gpu}, plans for {device.arch}"
-    finally:
-        device.close()
 
 
 def _nvrtc() -> str:
@@ -149,10 +147,9 @@ def _dlmc() -> str:
 
 
 def _weights() -> str:
-    for root in paths.data_roots():
-        if (root / "real_weights.npz").is_file():
-            return "real_weights.npz found"
-    raise Unsupported("no real_weights.npz in the folders of NNZBENCH_DATA or in the cache")
+    if not any((root / "real_weights.npz").is_file() for root in paths.data_roots()):
+        raise Unsupported("no real_weights.npz in the folders of NNZBENCH_DATA or in the cache")
+    return "real_weights.npz found"
 
 
 @click.command("doctor")

@@ -6,12 +6,12 @@ import fnmatch
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-import pandas as pd
 
 from nnzbench import devices, paths
 from nnzbench.cli import options
@@ -27,9 +27,9 @@ from nnzbench.papers.catalogue import EXPERIMENTS, experiment, page_of
 from nnzbench.papers.typical import typical
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.problem import Problem, stem_of
+from nnzbench.problems.problem import stem_of
 from nnzbench.progress import RunProgress, progress_bar
-from nnzbench.records.beside import ENERGY, Key, Window
+from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError
 
@@ -60,15 +60,12 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
             able = ", ".join(name for name in EXPERIMENTS if _asked(name) is not None)
             raise Unsupported(f"{one.name} says nothing of energy: choose from {able}")
     recipe = Recipe(asked["seconds"], asked["trials"], asked["check"])
-    device = devices.open_device(asked["device"]) if asked["device"] else devices.open_gpu()
-    try:
+    with closing(devices.open_device(asked["device"]) if asked["device"] else devices.open_gpu()) as device:
         ends = None if asked["budget"] is None else began + asked["budget"]
         run = Run(device.gpu, asked["out"] or paths.results(), recipe, asked["problems"], ends, asked["kernels"])
         work = [item for one in chosen for item in run.work(one)]
         with progress_bar() as progress:
             done = run.all(work, device, progress)
-    finally:
-        device.close()
     rows = [row for _, some in done for row in some]
     if done and not rows:
         raise Unsupported(f"nothing was measured: {len(done)} of {len(work)} problems were refused, as said above")
@@ -106,7 +103,6 @@ class Run:
     ends: float | None = None
     kernels: tuple[str, ...] = ()
     """These alone, where any are named."""
-    left: list[Item] = field(default_factory=list)
 
     def work(self, one: Experiment) -> list[Item]:
         """The contests of an experiment that are not recorded yet: those that stand for it first, then evenly.
@@ -131,7 +127,7 @@ class Run:
                 )
         wanted = [one for one in every if not self.patterns or any(_named(one, text) for text in self.patterns)]
         have = Counter() if self.recipe.check else Counter(row.candidate for row in ENERGY.read(folder))
-        begun = [min(have[key] for key in _keys(item, results.device)) // 2 for item in wanted]
+        begun = [min(have[one.key(results.device)] for one in item.entrants) // 2 for item in wanted]
         return [replace(item, begun=at) for item, at in zip(wanted, begun, strict=True) if at < self.recipe.trials]
 
     def _contests(self, one: Experiment, results: ResultSet) -> Iterator[Item]:
@@ -144,9 +140,13 @@ class Run:
             if stem in found:
                 rows = found[stem]
                 mine = rows[rows["kernel"].isin(self.kernels)] if self.kernels else rows
-                entrants = tuple(_entrants(mine, problems))
+                entrants = [
+                    Entrant(replace(problems[row.problem], dtype=row.dtype), row.kernel, row.variant)
+                    for row in each(mine)
+                    if row.problem in problems
+                ]
                 if len(entrants) > (0 if self.recipe.check else 1):
-                    yield Item(results.folder, stem, entrants)
+                    yield Item(results.folder, stem, tuple(entrants))
 
     def all(self, work: Sequence[Item], device: Device, progress: RunProgress) -> list[tuple[Item, list[Window]]]:
         """Every contest that still fits, each trial on disk as it ends; with what its windows say."""
@@ -155,21 +155,19 @@ class Run:
             progress.tell("Nothing to do: all of it is in energy.csv")
             return []
         session = open_session(device, kernels(), progress.note)
-        found: list[tuple[Item, list[Window]]] = []
+        found, left = list[tuple[Item, list[Window]]](), 0
         idle = window(bench, None, min(self.recipe.seconds, 3.0)).watts
         progress.start("energy", len(work))
         for item in work:
-            if (
-                self.ends is not None
-                and time.monotonic() + self.recipe.expected_s(len(item.entrants), item.begun) > self.ends
-            ):
-                self.left.append(item)
+            expected_s = self.recipe.expected_s(len(item.entrants), item.begun)
+            if self.ends is not None and time.monotonic() + expected_s > self.ends:
+                left += 1
                 continue
             progress.step(f"{item.folder.name} {item.stem}: {len(item.entrants)} candidates")
             found.append((item, self._contest(item, session, bench, idle, progress)))
             progress.advance()
-        if self.left:
-            progress.tell(f"{len(self.left)} of {len(work)} problems did not fit: the same command goes on with them")
+        if left:
+            progress.tell(f"{left} of {len(work)} problems did not fit: the same command goes on with them")
         return found
 
     def _contest(self, item: Item, session: Session, bench: Bench, idle: float, progress: RunProgress) -> list[Window]:
@@ -178,21 +176,11 @@ class Run:
             try:
                 for rows in contest(item.entrants, session, bench, self.recipe, idle, results.environment, item.begun):
                     if not self.recipe.check:  # whose windows are no contest
-                        results.add_energy(rows)
+                        ENERGY.add(item.folder, *rows)
                     found += rows
             except Unsupported as error:
                 progress.tell(str(error))
         return found
-
-
-def _entrants(rows: pd.DataFrame, problems: dict[str, Problem]) -> Iterator[Entrant]:
-    for row in each(rows):
-        if row.problem in problems:
-            yield Entrant(replace(problems[row.problem], dtype=row.dtype), row.kernel, row.variant)
-
-
-def _keys(item: Item, device: str) -> set[Key]:
-    return {(one.problem.name, one.problem.dtype, one.kernel, one.variant, device) for one in item.entrants}
 
 
 def _named(item: Item, pattern: str) -> bool:

@@ -27,14 +27,11 @@ def show(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
         return
     if not rows:
         return
-    cells = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    texts = ([", ".join(one) if isinstance(one, list) else str(one) for one in row.values()] for row in rows)
+    cells = [list(rows[0]), *texts]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _told(one: object, *names: str) -> dict[str, Any]:
@@ -58,17 +55,9 @@ def list_kernels(as_json: bool) -> None:
     """Every kernel: its role, what it computes, where it is from."""
     from nnzbench.kernels.registry import about, kernels
 
-    rows = [
-        {
-            "name": name,
-            "role": about(name).role,
-            "computes": sorted(k.ops),
-            "dtypes": sorted(k.dtypes),
-            "paper": k.paper,
-        }
-        for name, k in kernels().items()
-    ]
-    show(rows, as_json)
+    columns = ("name", "role", "computes", "dtypes", "paper")
+    told = ((name, about(name).role, sorted(k.ops), sorted(k.dtypes), k.paper) for name, k in kernels().items())
+    show([dict(zip(columns, row, strict=True)) for row in told], as_json)
 
 
 @command.command("problems")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,10 +46,9 @@ class Lister:
     def prepare(self, plan: Plan) -> Prepared:
         """Notes the plan's programs, but those for another architecture's own instructions; raises `Unsupported`."""
         for stage in plan.stages():
-            job = Job.of(stage, self.arch, self.link)
-            if self.link and stage.features:
-                continue
-            self.jobs.setdefault(job.identity(), job)
+            if not (self.link and stage.features):
+                job = Job.of(stage, self.arch, self.link)
+                self.jobs.setdefault(job.identity(), job)
         raise Unsupported("nothing is run")
 
     def abandon(self) -> None: ...
@@ -70,18 +70,9 @@ def programs(
             for name in names:
                 for found in enumerate_candidates(known[name], problem, operands, lister, choice.limit):
                     if isinstance(found, Candidate):
-                        _note(found, lister)
+                        with suppress(Unsupported):
+                            found.prepare() if found.plan is None else lister.prepare(found.plan)
     return list(lister.jobs.values())
-
-
-def _note(candidate: Candidate, lister: Lister) -> None:
-    try:
-        if candidate.plan is None:
-            candidate.prepare()
-        else:
-            lister.prepare(candidate.plan)
-    except Unsupported:
-        return
 
 
 def compile_all(

@@ -14,7 +14,6 @@ from nnzbench.host import processors
 from nnzbench.problems.experiment import unknown
 from nnzbench.progress import progress_bar
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders
-from nnzbench.records.record import RecordError
 
 
 @click.command("report", short_help="Redraw every figure, table and page from recorded runs.")
@@ -51,29 +50,24 @@ def command(
     folder = reports or (paths.reports() if readme else paths.results())
     if reports is not None and not reports.is_dir():
         raise click.UsageError(f"{reports} is not a folder")
-    try:
-        recorded = find(folder)
-        for name in experiments:
-            if name not in EXPERIMENTS and name not in recorded:
-                raise click.UsageError(unknown("experiment", name, EXPERIMENTS))
-        slugs = sorted({path.parent.name for paths_ in recorded.values() for path in paths_})
-        if gpu is not None and gpu not in slugs:
-            known = f"recorded are {', '.join(slugs)}" if slugs else "none is recorded"
-            raise click.UsageError(f"no run of GPU '{gpu}' is in {folder}: {known}")
-        if not recorded and not (experiments and all(not EXPERIMENTS[name].kernels for name in experiments)):
-            raise click.UsageError(_nothing(folder))
-        with progress_bar(verbose=verbose) as progress:
-            built = build(folder, experiments, gpu, progress, processors())
-        if readme:
-            write_headline(folder)
-    except RecordError as error:
-        raise click.UsageError(str(error)) from None
+    recorded = find(folder)
+    for name in experiments:
+        if name not in EXPERIMENTS and name not in recorded:
+            raise click.UsageError(unknown("experiment", name, EXPERIMENTS))
+    slugs = sorted({path.parent.name for paths_ in recorded.values() for path in paths_})
+    if gpu is not None and gpu not in slugs:
+        known = f"recorded are {', '.join(slugs)}" if slugs else "none is recorded"
+        raise click.UsageError(f"no run of GPU '{gpu}' is in {folder}: {known}")
+    if not recorded and not (experiments and all(not EXPERIMENTS[name].kernels for name in experiments)):
+        raise click.UsageError(_nothing(folder))
+    with progress_bar(verbose=verbose) as progress:
+        built = build(folder, experiments, gpu, progress, processors())
+    if readme:
+        write_headline(folder)
     if as_json:
-        rows = [
-            {"experiment": one.experiment, "gpu": one.gpu, "status": one.status, "page": str(one.page or "")}
-            for one in built
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        names = ("experiment", "gpu", "status", "page")
+        rows = [[one.experiment, one.gpu, one.status, str(one.page or "")] for one in built]
+        click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
         return
     pages = [one for one in built if one.page]
     for one in built if verbose else ():

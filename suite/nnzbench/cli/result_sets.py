@@ -97,7 +97,12 @@ def validate(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> No
     Faults make a set unfit; notes say what its readers should know, missing problems included. What `best` wrote of
     your own matrices is no such set. Exit status 0 without faults, 1 with any, 2 where PATH holds no result set.
     """
-    sets = dict.fromkeys(folder for path in folders or (paths.results(),) for folder in _sets(path))
+    sets: dict[Path, None] = {}
+    for path in folders or (paths.results(),):  # a user's own matrices nobody else can measure again
+        some = [folder for folder in find_sets(path) if folder == path or folder.name != EXPERIMENT]
+        if not some:
+            raise RecordError(f"{path} is not a result set: it holds your own matrices alone")
+        sets |= dict.fromkeys(some)
     found = {folder: findings_of(folder) for folder in sets}
     unfit = sum(any(one.fault for one in findings) for findings in found.values())
     if as_json:
@@ -108,14 +113,6 @@ def validate(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> No
         click.echo(f"{len(found)} result set{'s' if len(found) != 1 else ''}, {unfit} unfit")
     if unfit:
         ctx.exit(1)
-
-
-def _sets(path: Path) -> list[Path]:
-    """Those at or below `path`, less a user's own matrices, which nobody else can measure again."""
-    found = [folder for folder in find_sets(path) if folder == path or folder.name != EXPERIMENT]
-    if not found:
-        raise RecordError(f"{path} is not a result set: it holds your own matrices alone")
-    return found
 
 
 def _set(folder: Path, findings: list[Finding]) -> dict[str, object]:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import click
 
@@ -31,7 +32,7 @@ from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, all_problems, opened, plan_work, run_experiment
 from nnzbench.plans.architectures import architecture
 from nnzbench.problems import tables
-from nnzbench.problems.experiment import POLICIES, Experiment, Policy
+from nnzbench.problems.experiment import POLICIES, Experiment
 from nnzbench.problems.problem import DType
 from nnzbench.progress import LOG, RunProgress, progress_bar
 from nnzbench.records.files import records_file
@@ -42,37 +43,12 @@ REASONS = 5
 """That a run ends with, where something failed."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asks for, by the names of its options."""
+AS_ASKED = ("policies", "dtypes", "quick", "candidates", "uniform", "resume", "overwrite", "yes")
+"""What a choice has as the command line says it."""
 
-    experiments: tuple[str, ...]
-    quick: bool
-    device: str | None
-    sanitize: Literal["asan", "ubsan", "tsan"] | None
-    target_arch: str | None
-    ptx: Path | None
-    kernels: tuple[str, ...]
-    policies: tuple[Policy, ...] | None
-    problems: tuple[str, ...]
-    dtypes: tuple[DType, ...] | None
-    standin: bool
-    real: bool
-    candidates: int | None
-    uniform: bool
-    full: bool
-    sample: int
-    budget: float | None
-    cluster: str | None
-    workers: int | None
-    resume: bool
-    overwrite: bool
-    yes: bool
-    out: Path | None
-    report: bool
-    as_json: bool
-    verbose: bool
-    started: float = field(default_factory=time.monotonic)
+
+class Request(SimpleNamespace):
+    """What the command line asks for, by the names of its options, and when: `started`."""
 
     def require_sense(self) -> None:
         """Raises `UsageError` for options that contradict or need each other, before hours are spent."""
@@ -105,19 +81,9 @@ class Request:
 
     def choice(self) -> Choice:
         """Which part of the experiments to run."""
-        return Choice(
-            policies=self.policies,
-            kernels=names_of_kernels(self.kernels),
-            dtypes=self.dtypes,
-            problems=self.problems or None,
-            quick=self.quick,
-            candidates=self.candidates,
-            real=False if self.uniform or self.standin else True if self.real else None,
-            uniform=self.uniform,
-            resume=self.resume,
-            overwrite=self.overwrite,
-            yes=self.yes,
-        )
+        real = False if self.uniform or self.standin else True if self.real else None
+        same = {name: getattr(self, name) for name in AS_ASKED}
+        return Choice(kernels=names_of_kernels(self.kernels), problems=self.problems or None, real=real, **same)
 
     def known(self) -> Mapping[str, AnyKernel]:
         """Kernels to choose from: for another architecture those compiled here, as a library takes its own paths."""
@@ -202,7 +168,7 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
     processor and are checked but not timed; with --target-arch sm_75, another architecture's plans and code on this
     GPU.
     """
-    request = Request(**asked)
+    request = Request(**asked, started=time.monotonic())
     request.require_sense()
     chosen = [
         replace(one, full=request.full, sample=request.sample)

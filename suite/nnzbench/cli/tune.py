@@ -5,9 +5,11 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections import Counter
+from contextlib import closing
+from functools import partial
 
 import click
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from nnzbench.cli import options
 from nnzbench.cli.chosen import nearest
@@ -18,6 +20,10 @@ from nnzbench.papers.catalogue import experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
 from nnzbench.progress import terminal
+
+
+def _show(bar: Progress, task: TaskID, done: int, total: int, best: float) -> None:
+    bar.update(task, completed=done, total=total, description=f"{best:.2f} us")
 
 
 @click.command()
@@ -46,20 +52,15 @@ def command(
     chosen = [p for p in able if not problems or any(fnmatch.fnmatchcase(p.name, pattern) for pattern in problems)]
     if not chosen:
         raise click.UsageError(f"{name} has no sparse product or convolution: the generator makes nothing else")
-    opened = open_device(device)
     console = terminal()
     refused: Counter[str] = Counter()
     won: list[dict[str, object]] = []
-    try:
+    with closing(open_device(device)) as opened:
         if opened.timer is None:
             raise Unsupported(f"tuning needs a GPU: the times of the {opened.name} device mean nothing for one")
         for problem in chosen:
             with Progress(console=console, transient=True) as bar:
-                task = bar.add_task(problem.name)
-
-                def show(done: int, total: int, best: float, bar: Progress = bar, task: object = task) -> None:
-                    bar.update(task, completed=done, total=total, description=f"{best:.2f} us")  # type: ignore[arg-type]
-
+                show = partial(_show, bar, bar.add_task(problem.name))
                 try:
                     found = tune(problem, make_operands(problem), opened, show, timeout_s, workers, limit)
                 except (Unsupported, MatrixError) as error:
@@ -76,8 +77,6 @@ def command(
                 f"of {found.candidates} candidates in {seconds:.0f} s (generate {found.generate_s:.0f}, "
                 f"assemble {found.assemble_s:.0f}, measure {found.measure_s:.0f})"
             )
-    finally:
-        opened.close()
     if sum(refused.values()) == len(chosen):
         why = "; ".join(f"{reason} ({count} times)" for reason, count in refused.most_common(3))
         raise Unsupported(f"none of {len(chosen)} problems was tuned: {why}")

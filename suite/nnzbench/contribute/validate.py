@@ -144,9 +144,9 @@ def _rows(rows: Sequence[Record], frame: pd.DataFrame, untimed: bool) -> Iterato
     twice = [key for key, count in Counter(row.key for row in rows).items() if count > 1]
     if twice:
         yield f"{len(twice)} rows are there more than once: {selection.listed([' '.join(key) for key in twice], 2)}"
-    ambiguous = sorted(_ambiguous(rows))
-    if ambiguous:
-        yield f"the rows of one problem disagree on what it is: {selection.listed(ambiguous)}"
+    made = frame.loc[frame["pattern"] != "", ["problem", *PER_PROBLEM]].drop_duplicates()  # others know less
+    if len(ambiguous := made.loc[made["problem"].duplicated(), "problem"].unique()):
+        yield f"the rows of one problem disagree on what it is: {selection.listed(sorted(ambiguous))}"
     if (fastest(frame.assign(math=maths_of(frame))) != frame["selected"]).any():
         yield "`selected` does not mark the fastest correct row of each kernel"
     for at, row in enumerate(rows, start=2):  # a cell never holds a newline
@@ -165,14 +165,6 @@ def _one(row: Record, untimed: bool) -> Iterator[str]:
     what = snapshots.private(f"{row.reason} {row.variant}")
     if what:
         yield f"`reason` or `variant` holds {what}"
-
-
-def _ambiguous(rows: Sequence[Record]) -> set[str]:
-    """Problems whose rows differ in what they are; rows whose operands could not be made know less and don't count."""
-    seen: dict[str, tuple[object, ...]] = {}
-    made = [row for row in rows if row.pattern]
-    facts = [(row.problem, tuple(getattr(row, name) for name in PER_PROBLEM)) for row in made]
-    return {problem for problem, fact in facts if seen.setdefault(problem, fact) != fact}
 
 
 def _quick(rows: Sequence[Record]) -> Iterator[str]:
@@ -196,21 +188,13 @@ def _incomplete(rows: Sequence[Record], frame: pd.DataFrame) -> Iterator[str]:
         absent = sorted(set(EXPERIMENTS[experiment].kernels) & set(kernels()) - {row.kernel for row in mine})
         if absent:
             yield f"no row is of kernel {selection.listed(absent, len(absent))}, which {experiment} runs"
-    yield from _holes(frame)
-    yield from _policies(frame)
-
-
-def _holes(rows: pd.DataFrame) -> Iterator[str]:
-    """Problems that a kernel has no row for, not even one with a reason, though it has some of the same op and type."""
-    same = {alike: set(some) for alike, some in rows.groupby(["op", "dtype"])["problem"]}
-    for (kernel, op, dtype), mine in rows.groupby(["kernel", "op", "dtype"])["problem"]:
-        if lacking := same[op, dtype] - set(mine):
-            yield f"kernel `{kernel}` ({dtype}) has no row for {selection.listed(sorted(lacking))}"
-
-
-def _policies(rows: pd.DataFrame) -> Iterator[str]:
-    candidates = rows.groupby(list(KEY[:-1]), sort=False)["policy"].agg(set)
-    for policy in sorted(rows["policy"].unique()):
+    # no row, not even one with a reason, though the kernel has some of the same op and type
+    same = {alike: set(some) for alike, some in frame.groupby(["op", "dtype"])["problem"]}
+    for (kernel, op, dtype), have in frame.groupby(["kernel", "op", "dtype"])["problem"]:
+        if gone := same[op, dtype] - set(have):
+            yield f"kernel `{kernel}` ({dtype}) has no row for {selection.listed(sorted(gone))}"
+    candidates = frame.groupby(list(KEY[:-1]), sort=False)["policy"].agg(set)
+    for policy in sorted(frame["policy"].unique()):
         without = candidates[[policy not in have for have in candidates]]
         if len(without):
             yield f"{len(without)} candidates have no {policy} row, such as {' '.join(map(str, without.index[0]))}"

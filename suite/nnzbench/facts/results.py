@@ -157,7 +157,7 @@ def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
 def _memory(frame: pd.DataFrame, folder: Path) -> list[float]:
     """Bytes that each row's candidate took at most; NaN where not measured, where other memory moved meanwhile, or
     where the driver saw nothing taken, so that it came from elsewhere."""
-    found = {row.candidate: row.use for row in MEMORY.read(folder)}
+    found = {row.candidate: row for row in MEMORY.read(folder)}
     keys = frame[["problem", "dtype", "kernel", "variant", "device"]].itertuples(index=False, name=None)
     uses = map(found.get, keys) if found else [None] * len(frame)
     return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]

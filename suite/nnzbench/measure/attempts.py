@@ -278,8 +278,8 @@ class Attempts:
             progress.note(f"{kernel} {candidate.variant} on {problem.name}: memory not measured ({error})")
             return
         if use is not None:
-            sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
-            self.results.add_memory(Memory(problem.name, problem.dtype, kernel, candidate.variant, device.name, *sizes))
+            key = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
+            self.results.add_memory(Memory(*key, **vars(use)))
 
     def _hung(self, subject: Subject, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
         """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""

@@ -261,7 +261,7 @@ def _breadth(
         promising.sort(key=lambda one: -one[0])
         tunings[one.paper, one.name] = deque(step for _, step in promising)
     if resources.wall_of(step for queue in firsts.values() for step in queue) > room:
-        firsts = {key: dear_last(queue, resources) for key, queue in firsts.items()}
+        firsts = {key: _dear_last(queue, resources) for key, queue in firsts.items()}
     yield from in_turns(firsts, resources)
     yield from in_turns(tunings, resources)
 
@@ -295,7 +295,7 @@ def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem,
     return [item for at in order for item in every[at]]
 
 
-def dear_last(steps: deque[Step], resources: Resources) -> deque[Step]:
+def _dear_last(steps: deque[Step], resources: Resources) -> deque[Step]:
     """The same, those last that cost much more than most: where time is short each would stand for several others."""
     prices = [resources.price_s(step) for step in steps]
     most = DEAR * statistics.median(prices) if prices else 0.0

@@ -31,7 +31,7 @@ from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.operands import Maker, Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records.beside import Window
+from nnzbench.records.beside import Key, Window
 
 AGREE = 0.05
 """Share of the counter's joules by which the integrated power may differ from them."""
@@ -253,6 +253,10 @@ class Entrant:
     kernel: str
     variant: str
 
+    def key(self, device: str) -> Key:
+        """`Window.candidate` of its windows."""
+        return (self.problem.name, self.problem.dtype, self.kernel, self.variant, device)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -308,8 +312,8 @@ def contest(
         for trial in range(begun + 1, recipe.trials + 1):
             rows = []
             for place, (at, seconds) in enumerate(recipe.order(len(entrants)), start=1):
-                one, found = entrants[at], window(bench, loads[at], seconds)
-                key = (one.problem.name, one.problem.dtype, one.kernel, one.variant, session.device.name)
+                found = window(bench, loads[at], seconds)
+                key = entrants[at].key(session.device.name)
                 known: dict[str, Any] = {"idle_watts": idle_watts, "environment": environment, **vars(found)}
                 rows.append(Window(*key, trial, place, "refused" if found.reason else "ok", **known))
             yield rows

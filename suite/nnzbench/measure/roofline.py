@@ -78,12 +78,9 @@ def peaks_of(snapshot: Mapping[str, Any]) -> Peaks:
     """The peaks that a run's snapshot has; None where it has no number above zero."""
     found = snapshot.get("peaks")
     told: dict[str, Any] = found if isinstance(found, dict) else {}
-    names = {one.name for one in fields(Peaks)}
-    return Peaks(**{key: value for key, value in told.items() if key in names and _rate(value)})
-
-
-def _rate(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < math.inf
+    rates: dict[str, Any] = {one.name: told.get(one.name) for one in fields(Peaks)}
+    rates = {name: one for name, one in rates.items() if isinstance(one, int | float) and 0 < one < math.inf}
+    return Peaks(**rates)
 
 
 def measure_peaks(device: Device) -> Peaks:
@@ -153,10 +150,10 @@ def empty_plan() -> Plan:
     return Plan("empty", "cuda", "peaks.cu", {}, {"unused": np.zeros(1, np.float32)}, "unused", (launch,))
 
 
-def _best_us(timer: Timer, run: Callable[[], None], samples: int = _SAMPLES) -> float:
+def _best_us(timer: Timer, run: Callable[[], None]) -> float:
     """Shortest of several runs: a peak is what the GPU reaches at its best. The first run is not counted."""
     timer.elapsed_us(run)
-    return min(timer.elapsed_us(run) for _ in range(samples))
+    return min(timer.elapsed_us(run) for _ in range(_SAMPLES))
 
 
 def _tensor_tflops(device: GpuDevice, math: str) -> float | None:

@@ -141,7 +141,10 @@ class Search:
         A candidate that was begun is finished. Raises `DeviceLost`.
         """
         begun, problem = self._clock(), self._subject.problem
-        self._begin_the_longest(seconds)
+        first = next((state for state in self._states if state.compile_s), None)
+        if first is not None and self._pool is not None and self._pool.workers > 1:  # one processor is for the others'
+            while first.may_hold(seconds):
+                self._hold(first)
         libraries = [state for state in self._states if about(state.kernel).role == "library"]
         for group in (libraries, self._states):
             while (left := seconds - (self._clock() - begun)) > 0:
@@ -186,13 +189,6 @@ class Search:
         for state in self._states:
             if not state.tried and not state.done:
                 self._attempts.add(self._subject, state.kernel, "", Outcome("timeout", NOT_REACHED))
-
-    def _begin_the_longest(self, seconds: float) -> None:
-        """Plans the first kernel whose programs hold the weights, where processors are left for the others'."""
-        first = next((state for state in self._states if state.compile_s), None)
-        if first is not None and self._pool is not None and self._pool.workers > 1:
-            while first.may_hold(seconds):
-                self._hold(first)
 
     def _next(self, group: Sequence[KernelState], left: float) -> KernelState | None:
         """Whose candidate is tried, or planned; None where all that are left are compiling."""

@@ -85,21 +85,12 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Memory(_OfCandidate):
+class Memory(Use, _OfCandidate):
     """One row of memory.csv; of two of one candidate the later one counts. Raises `ValueError` for what can't be."""
-
-    before_bytes: int
-    peak_bytes: int
-    after_bytes: int
 
     def __post_init__(self) -> None:
         if min(self.before_bytes, self.peak_bytes, self.after_bytes) < 0:
             raise ValueError("a number of bytes is below zero")
-
-    @property
-    def use(self) -> Use:
-        """The three numbers."""
-        return Use(self.before_bytes, self.peak_bytes, self.after_bytes)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nnzbench import paths
-from nnzbench.records.beside import ENERGY, MEMORY, TABLES, TUNING, Memory, Scope, Tuning, Window
+from nnzbench.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning
 from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
 from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_frame, read_records
 from nnzbench.records.selection import fastest, maths_of
@@ -111,11 +111,9 @@ class Results:
             return
         if not self._resume:
             raise RecordError(f"{found} exists already: add --resume to go on or --overwrite to start anew")
-        cut = {}
-        for path in (self.records_path, *self._beside):
-            cut[path] = drop_cut_off_line(path)
-            if cut[path]:
-                self._note(f"{path.name}: dropped a last line that was cut off")
+        cut = {path: drop_cut_off_line(path) for path in (self.records_path, *self._beside)}
+        for path in filter(cut.get, cut):
+            self._note(f"{path.name}: dropped a last line that was cut off")
         last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
             for record in read_records(self.records_path):
@@ -231,10 +229,6 @@ class Results:
     def add_memory(self, row: Memory) -> None:
         """Appends one row to memory.csv."""
         MEMORY.add(self.folder, row)
-
-    def add_energy(self, rows: Iterable[Window]) -> None:
-        """Appends rows to energy.csv."""
-        ENERGY.add(self.folder, *rows)
 
 
 class Kept(Results):

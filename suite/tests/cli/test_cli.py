@@ -191,13 +191,6 @@ def test_reasons_are_summed_up_at_the_end(world, tmp_path):
     assert "\n  4 unsupported: fake: reason 4\n  and 2 other reasons: " in result.stdout
 
 
-def test_a_kernel_that_exits_within_a_run_is_a_row(world, tmp_path):
-    world["fake"].variants["b"] = (1.0, SystemExit(0))
-    result = invoke("run", "small")
-    assert result.exit_code == 1
-    assert {(r.variant, r.status) for r in rows(tmp_path)} == {("a", "ok"), ("b", "launch-error")}
-
-
 @pytest.mark.parametrize("module", ["nnzbench", "nnzbench.cli"])
 def test_the_package_runs_as_a_module(module):
     done = subprocess.run([sys.executable, "-m", module, "nosuch"], capture_output=True, text=True, check=False)

@@ -23,12 +23,12 @@ from nnzbench.records.record import read_records
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
 
-RUN = ("run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--candidates", "1", "--resume", "--out")
+RUN = ("run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--dtype", "f32", "--candidates", "1")
 
 
 def start(out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "nnzbench", *RUN, str(out)],
+        [sys.executable, "-m", "nnzbench", *RUN, "--resume", "--out", str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -54,8 +54,8 @@ def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path: Path) -> 
         assert len(read_records(records)) >= seen - 1
         for path in records.parent.glob("*.json"):
             json.loads(path.read_text(encoding="utf-8"))
-    assert CliRunner().invoke(main, [*RUN, str(tmp_path)]).exit_code == 0
+    assert CliRunner().invoke(main, [*RUN, "--resume", "--out", str(tmp_path)]).exit_code == 0
     rows = read_records(records)
     assert len(rows) == len({row.key for row in rows})
-    work = plan_work(EXPERIMENTS["awkward_sizes"], kernels(), Choice(kernels=("row_stream",)))
+    work = plan_work(EXPERIMENTS["awkward_sizes"], kernels(), Choice(kernels=("row_stream",), dtypes=("f32",)))
     assert {(row.problem, row.dtype) for row in rows} == {(problem.name, problem.dtype) for problem, _ in work}

@@ -290,7 +290,7 @@ def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):
     assert {row.candidate[:4] for row in found} == {
         (f"p{at}", "f32", kernel, "v1") for at in range(5) for kernel in "ab"
     }
-    assert {row.use for row in found} == {Use(1, 5, 1)}
+    assert {(row.before_bytes, row.peak_bytes, row.after_bytes) for row in found} == {(1, 5, 1)}
 
 
 def test_a_gpu_whose_worker_died_measuring_it_is_measured_by_the_next(tmp_path, monkeypatch):

@@ -396,7 +396,7 @@ def test_a_run_that_is_gone_on_with_has_the_cells_of_one_that_was_not_stopped(tm
         with contextlib.suppress(KeyboardInterrupt):
             return run(tmp_path / "pieces", kernels, seconds, per_candidate=1.0, before=before)[1].left_out
 
-    for _ in range(8):
+    for _ in range(4):
         left = moments.randrange(1, 12)
         piece(20.0) if ended == "by its budget" else piece(1e6, stop)
     assert piece(1e6) == ()

@@ -53,6 +53,7 @@ def test_every_candidate_is_checked_timed_and_the_fastest_selected(tmp_path):
         (TimeoutError("no answer"), "timeout", "no answer"),
         (Unsupported("needs sm_90"), "unsupported", "needs sm_90"),
         (MemoryError("out of memory"), "launch-error", "MemoryError: out of memory"),
+        (SystemExit(0), "launch-error", "SystemExit: 0"),
     ],
 )
 def test_a_failure_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path, fault, status, reason):

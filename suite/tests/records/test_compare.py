@@ -54,10 +54,10 @@ def verdicts(rng, policy, before, after):
 @pytest.mark.parametrize("policy", ["hot", "cold"])
 def test_two_runs_of_one_build_are_never_called_different(policy):
     rng = np.random.default_rng(3)
-    times = np.exp(rng.uniform(np.log(1.5), np.log(500), 2000))
+    times = np.exp(rng.uniform(np.log(1.5), np.log(500), 500))
     found = verdicts(rng, policy, times, times)
     assert not {"FASTER", "SLOWER"} & set(found)
-    assert found.count("SAME") > 1900
+    assert found.count("SAME") > 475
 
 
 @pytest.mark.parametrize("policy", ["hot", "cold"])

@@ -114,7 +114,7 @@ def test_rows_are_read_as_written(tmp_path):
     for row in written:
         MEMORY.add(tmp_path, row)
     assert MEMORY.read(tmp_path) == written
-    assert (written[0].candidate, written[0].use) == (key, Use(1, 2, 3))
+    assert (written[0].candidate, written[0].taken_bytes) == (key, 1)
 
 
 @pytest.mark.parametrize(
