@@ -1,6 +1,7 @@
 """A model's layers in one file: what `nnzbench best --save` writes, and what is refused when it is read."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from on_cpu import fresh_cache  # noqa: F401
 from own_files import has_safetensors
 
 import nnzbench
+from nnzbench import paths
 from nnzbench.advise import api, packing
 from nnzbench.advise.answer import Answer, Entry, Width
 from nnzbench.advise.measured import Question
@@ -198,7 +200,9 @@ def test_estimates_choose_where_the_gpu_is_not_here(tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"w.weight": weights(2048, 2048, 0.9)}, tmp_path / "w.safetensors")
-    done = best(tmp_path / "w.safetensors", "--save", str(tmp_path), "--gpu", "h200", "--n", "1")
+    shutil.copytree(paths.reports() / "nvidia-h200" / "llm_layers", tmp_path / "reports" / "nvidia-h200" / "llm_layers")
+    there = ["--gpu", "h200", "--reports", str(tmp_path / "reports")]  # one set is read in a moment
+    done = best(tmp_path / "w.safetensors", "--save", str(tmp_path), *there, "--n", "1")
     assert done.exit_code == 0, done.output
     found = archive.load(tmp_path)
     assert found.arch == "sm_90"
