@@ -28,10 +28,10 @@ COMPILER = "compiler"
 """File of the folder that names the NVRTC which made it."""
 
 
-def read_ptx(key: str) -> bytes | None:
-    """The PTX of that key; None where there is none, or no folder."""
+def _made_elsewhere(name: str) -> bytes | None:
+    """A file of the folder of PTX; None where there is none, or no folder."""
     folder = paths.ptx()
-    path = folder / f"{key}.ptx" if folder else None
+    path = folder / name if folder else None
     return path.read_bytes() if path and path.is_file() else None
 
 
@@ -42,9 +42,8 @@ def write_ptx(folder: Path, key: str, ptx: bytes) -> None:
 
 def ptx_compiler() -> str | None:
     """Version of the NVRTC that made the folder's PTX; None where it does not say, or there is no folder."""
-    folder = paths.ptx()
-    path = folder / COMPILER if folder else None
-    return path.read_text(encoding="utf-8").strip() if path and path.is_file() else None
+    told = _made_elsewhere(COMPILER)
+    return told.decode().strip() if told is not None else None
 
 
 _FORMAT = 1  # of a cache entry; part of the key
@@ -141,7 +140,7 @@ class Program:
         """Its PTX as another machine made it, where the compiler here does not know the architecture."""
         if self.language != "cuda" or not self.link or toolchain.knows(self.arch):
             return None
-        return read_ptx(self.ptx_key())
+        return _made_elsewhere(f"{self.ptx_key()}.ptx")
 
     def key(self) -> str:
         """Name of the cache entry: SHA-256 over all of this and the compilers, or the PTX made by another."""

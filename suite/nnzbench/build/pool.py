@@ -7,9 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, check, folder, lookup
@@ -17,7 +17,7 @@ from nnzbench.build.workers import Worker, keep, processors, take
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
 
-class CompilePool:
+class CompilePool(AbstractContextManager["CompilePool"]):
     """Compiles programs in worker processes while the caller waits, or does something else such as timing on a GPU.
 
     `workers` is the number of processes, by default one less than the processors this process may use: the caller has
@@ -84,10 +84,7 @@ class CompilePool:
                 worker.stop()
         self._executor.shutdown(cancel_futures=True)
 
-    def __enter__(self) -> CompilePool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

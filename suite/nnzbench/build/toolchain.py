@@ -89,12 +89,8 @@ def _bindings(name: str, version: str) -> Any:
     return module
 
 
-def _nvrtc() -> Any:
-    return _bindings("NVRTC", "nvrtcVersion")
-
-
-def _nvjitlink() -> Any:
-    return _bindings("nvJitLink", "version")
+_nvrtc = partial(_bindings, "NVRTC", "nvrtcVersion")
+_nvjitlink = partial(_bindings, "nvJitLink", "version")
 
 
 def nvrtc_version() -> tuple[int, int]:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 from nnzbench.cluster.work import Model, Unit, homes
@@ -46,18 +47,6 @@ RESCUE_S = 3.0
 """Then, how long for an account of what they have done of it."""
 PATIENCE_S = 90.0
 """How long there may be no worker at all where none is waited for in a queue."""
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A worker's device as this process sees it: enough to know what is recorded of it."""
-
-    name: str
-    gpu: str
-    arch: str
-    timer: object | None
-    link: str = ""
-    compiles_from_cache: bool = False
 
 
 @dataclass
@@ -278,7 +267,10 @@ class Scheduler:
 
     def _model(self, who: Introduction, folders: ExitStack) -> None:
         """Opens the results folders of a model of GPU that is new, and plans its work."""
-        device = Elsewhere(who.device, who.gpu, who.arch, object() if who.timed else None)
+        device = SimpleNamespace(  # as this process sees it: enough to know what is recorded of it
+            name=who.device, gpu=who.gpu, arch=who.arch, timer=object() if who.timed else None, link="",
+            compiles_from_cache=False,
+        )  # fmt: skip
         session = Session(cast(Device, device), self.known)
         work = {one.name: plan_work(one, self.known, self.choice) for one in self.experiments}
         runs = {

@@ -13,7 +13,7 @@ from nnzbench.devices.carried import Carried
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.operators import arrays
 from nnzbench.operators.arrays import OperatorError
-from nnzbench.operators.packed import Facts, Packed
+from nnzbench.operators.packed import Packed
 from nnzbench.operators.tokens import BIAS
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.buffers import stored
@@ -35,8 +35,14 @@ class Operator:
     """
 
     def __init__(self, packed: Packed, device: Device) -> None:
-        facts = packed.facts
+        facts = self.facts = packed.facts
+        """Sizes, kernel, variant, architecture, the error of its check, and the memory it takes."""
         self.packed, self.device = packed, device
+        self.fewer = bool(packed.rows_at)
+        """Whether b may have fewer rows of tokens than n."""
+        every = packed.plan.launches if packed.plan else [step.launch for step in packed.steps]
+        self.adds_bias = any(BIAS in one.args for one in every)
+        """Whether it takes a bias."""
         self._carried: Carried | None = None
         if isinstance(device, GpuDevice):
             if not packed.cubins:
@@ -57,21 +63,6 @@ class Operator:
         one = self.facts
         sizes = f"({one.m}, {one.k}) by {one.shapes()[0]} in {one.dtype}"
         return f"<nnzbench.Operator {sizes}: {one.kernel} on {self.device.gpu}, {one.weights_bytes} bytes>"
-
-    @property
-    def facts(self) -> Facts:
-        """Sizes, kernel, variant, architecture, the error of its check, and the memory it takes."""
-        return self.packed.facts
-
-    @property
-    def fewer(self) -> bool:
-        """Whether b may have fewer rows of tokens than n."""
-        return bool(self.packed.rows_at)
-
-    @property
-    def adds_bias(self) -> bool:
-        """Whether it takes a bias."""
-        return self.packed.adds_bias
 
     def __call__(self, b: Any, out: Any = None, stream: int | None = None, bias: Any = None) -> Any:
         """A b, into `out` where given. `stream` is the handle of a CUDA stream."""

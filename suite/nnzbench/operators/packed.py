@@ -26,7 +26,7 @@ from nnzbench.build.cache import Job
 from nnzbench.matrices.checkpoints import load_array
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
-from nnzbench.operators.tokens import BIAS, Layout
+from nnzbench.operators.tokens import Layout
 from nnzbench.plans.plan import Array, Launch, Plan
 from nnzbench.problems.problem import DType
 
@@ -91,12 +91,6 @@ class Packed:
     plan: Plan | None = None
     rows_at: tuple[tuple[int, int], ...] = ()
     """Launch and argument that tell the rows of tokens, where these may be fewer than n."""
-
-    @property
-    def adds_bias(self) -> bool:
-        """Whether its launches add what a caller brings as a bias."""
-        launches = self.plan.launches if self.plan else [step.launch for step in self.steps]
-        return any(BIAS in one.args for one in launches)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ _BUFFER = re.compile(r"^nnz-buffer (0x[0-9a-f]+) (.+)$", re.MULTILINE)
 def first(log: str) -> str | None:
     """One sentence, None where the log holds no finding."""
     if found := _UNDEFINED.search(log):
-        return f"{_base(found['where'])}:{found['line']}: {found['what']}"
+        return f"{Path(found['where']).name}:{found['line']}: {found['what']}"
     if found := _ERROR.search(log):
         what = re.split(r" on (?:unknown )?address ", found["what"])[0]
         return f"{what}: {'; '.join(_accesses(log[found.end() :])) or 'no .cu line known'}{_buffer(log)}"
@@ -192,7 +192,3 @@ def _buffer(log: str) -> str:
     name = names.get(int(region["start"], 16))
     what = f"buffer '{name}'" if name else "the block's dynamic shared memory"
     return f", {region['at']} {what} of {region['bytes']} bytes"
-
-
-def _base(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
