@@ -104,7 +104,6 @@ def test_a_lost_device_keeps_its_rows_and_its_worker_starts_anew(tmp_path, monke
 
     def anew(addresses, raise_for_error):
         restart(addresses, raise_for_error)
-        client.gpus["w'"], client.jobs["w'"] = client.gpus.pop("w"), 0
         kernels[1].variants["v1"] = (10.0, "")
 
     client.restart_workers = anew
@@ -221,36 +220,37 @@ def test_a_step_that_did_not_fit_while_all_waited_for_the_gpu_is_done_when_nothi
 
 
 def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monkeypatch):
-    class Small(Client):
-        def submit(self, what, *arguments, workers, pure):
-            if what is worker.perform and arguments[0].problem.name == "p3":
-                return Future(error=MemoryError("no 9 GB\nfor float64"))
-            return super().submit(what, *arguments, workers=workers, pure=pure)
+    def fails(what, *arguments):
+        if what is worker.perform and arguments[0].problem.name == "p3":
+            return Future(error=MemoryError("no 9 GB\nfor float64"))
+        return None
 
-    _, notes = run(tmp_path, monkeypatch, Small({"w": "h200"}), names=("one",))
+    _, notes = run(tmp_path, monkeypatch, Client({"w": "h200"}, instead=fails), names=("one",))
     assert "one p3 is left out, go on with --resume (MemoryError: no 9 GB for float64)" in notes
     assert {row.problem for row in rows(tmp_path)} == {"p0", "p1", "p2", "p4"}
 
 
 def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):
-    class Without(Client):
-        def submit(self, what, *arguments, workers, pure):
-            return Future(error=Unsupported("no usable GPU (cupy: none)"))
-
+    none = Future(error=Unsupported("no usable GPU (cupy: none)"))
     with pytest.raises(Unsupported, match="no usable GPU"):
-        run(tmp_path, monkeypatch, Without({"w": "h200"}))
+        run(tmp_path, monkeypatch, Client({"w": "h200"}, instead=lambda what, *arguments: none))
 
 
 def test_one_process_at_a_time_has_the_gpu_and_a_killed_one_gives_it_back(tmp_path):
-    path = str(tmp_path / "gpu.lock")
-    holds = f"with worker._locked({path!r}):\n    print('has it', flush=True)\n    input()"
-    command = [sys.executable, "-c", f"from nnzbench.cluster import worker\n{holds}"]
+    fcntl = pytest.importorskip("fcntl")
+    path = tmp_path / "gpu.lock"
+    holds = (
+        f"import fcntl\nfile = open({str(path)!r}, 'a')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('has it', flush=True)"
+    )
+    command = [sys.executable, "-c", f"{holds}\ninput()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "has it\n"
         got = threading.Event()
 
         def wait():
-            with worker._locked(path):
+            with worker._locked(str(path)), path.open("a") as again:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 got.set()
 
         waiting = threading.Thread(target=wait)
@@ -261,18 +261,9 @@ def test_one_process_at_a_time_has_the_gpu_and_a_killed_one_gives_it_back(tmp_pa
         waiting.join()
 
 
-class Restarts(Client):
-    """Each worker whose device is lost comes back under another address."""
-
-    def restart_workers(self, addresses, raise_for_error):
-        super().restart_workers(addresses, raise_for_error)
-        for address in addresses:
-            self.gpus[f"{address}'"], self.jobs[f"{address}'"] = self.gpus.pop(address), 0
-
-
 def test_tuning_that_loses_every_device_is_left_out_after_three(tmp_path, monkeypatch):
     kernels = [FakeKernel("a"), FakeKernel("b", {f"v{at}": (10.0, "lost") for at in range(9)})]
-    client = Restarts({"w": "h200"})
+    client = Client({"w": "h200"})
     _, notes = run(tmp_path, monkeypatch, client, kernels, ends=1e6, names=("one",))
     tried = {}
     for row in rows(tmp_path):
@@ -294,15 +285,12 @@ def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):
 
 
 def test_a_gpu_whose_worker_died_measuring_it_is_measured_by_the_next(tmp_path, monkeypatch):
-    class DiesSettling(Client):
-        def submit(self, what, *arguments, workers, pure):
-            monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit="the same GPU")])
-            if what is worker.settle and workers == ["w"] and "w" in self.gpus:
-                self.gpus["w'"], self.jobs["w'"] = self.gpus.pop("w"), 0
-                return Future(pending=True)
-            return super().submit(what, *arguments, workers=workers, pure=pure)
+    def dies_settling(what, *arguments):
+        monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit="the same GPU")])
+        return client.die("w") if what is worker.settle and client.at == "w" and "w" in client.gpus else None
 
-    run(tmp_path, monkeypatch, DiesSettling({"w": "h200"}), ends=100.0, names=("one",))
+    client = Client({"w": "h200"}, instead=dies_settling)
+    run(tmp_path, monkeypatch, client, ends=100.0, names=("one",))
     complete(rows(tmp_path))
 
 

@@ -41,11 +41,14 @@ class Future:
 
 
 class Client:
-    """Runs what is submitted at once, as the worker of that address; `dies` says at which of its jobs one is killed."""
+    """Runs what is submitted at once, as the worker of that address; `dies` says at which of its jobs one is killed.
 
-    def __init__(self, gpus, dies=None, reborn=True):
+    What `instead` gives for a function and its arguments, if anything, is the answer in place of that.
+    """
+
+    def __init__(self, gpus, dies=None, reborn=True, instead=lambda what, *arguments: None):
         self.gpus = dict(gpus)
-        self.dies, self.reborn = dict(dies or {}), reborn
+        self.dies, self.reborn, self.instead = dict(dies or {}), reborn, instead
         self.jobs = dict.fromkeys(self.gpus, 0)
         self.restarted = []
         self.at = ""
@@ -56,25 +59,32 @@ class Client:
     def submit(self, what, *arguments, workers, pure):
         assert not pure  # Dask would give the result of an equal job again
         (self.at,) = workers
+        if (answer := self.instead(what, *arguments)) is not None:
+            return answer
         if what is worker.perform:
             self.jobs[self.at] += 1
             if self.dies.get(self.at) == self.jobs[self.at]:
-                gpu = self.gpus.pop(self.at)
-                if self.reborn:
-                    self.gpus[f"{self.at}'"] = gpu
-                    self.jobs[f"{self.at}'"] = 0
-                return Future(pending=True)
+                return self.die(self.at)
         try:
             return Future(what(*arguments))
         except Exception as error:
             return Future(error=error)
+
+    def die(self, at):
+        gpu = self.gpus.pop(at)
+        if self.reborn:
+            self.gpus[f"{at}'"], self.jobs[f"{at}'"] = gpu, 0
+        return Future(pending=True)
 
     def run(self, what, workers, on_error):
         assert (what, on_error) == (worker.so_far, "ignore")
         return {}
 
     def restart_workers(self, addresses, raise_for_error):
+        """Those whose device was lost: each comes back under another address."""
         self.restarted += addresses
+        for address in addresses:
+            self.die(address)
 
 
 class Ticking:
