@@ -96,7 +96,9 @@ def write_together(reports: Path) -> None:
             for one in each(some)
         ]
         papers[paper] = markdown(["claim", "published", *links.values()], rows)
-    text = environment().get_template("claims_joint.md.j2").render(sentence=sentence(verdicts), papers=papers)
+    others = markdown(["paper", "claim", "why no record is about it"], out_of_scope().drop(columns="where").values, 3)
+    template = environment().get_template("claims_joint.md.j2")
+    text = template.render(sentence=sentence(verdicts), papers=papers, out_of_scope=others)
     paths.write_text(path, text)
 
 
@@ -112,6 +114,10 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
         "dense baseline in TF32": Counter(one.verdict_tf32 for one in verdicts),
         "dense baseline in fp16": Counter(one.verdict_fp16 for one in verdicts),
     }
+
+    def by_kernel(mine: Iterable[Verdict]) -> list[tuple[str, list[Verdict]]]:  # those that follow each other together
+        return [(kernel, list(some)) for kernel, some in itertools.groupby(mine, lambda one: one.kernel)]
+
     template = environment().get_template("claims.md.j2")
     return template.render(
         gpu=context.gpu_name(gpu, {}),
@@ -126,15 +132,9 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
         as_published=as_published,
         today=today,
         counts=markdown(["paper", *WORDS], ([name, *(str(of[word]) for word in WORDS)] for name, of in counts.items())),
-        papers={paper: (markdown(HEADER, map(_row, mine)), _by_kernel(mine)) for paper, mine in papers.items()},
+        papers={paper: (markdown(HEADER, map(_row, mine)), by_kernel(mine)) for paper, mine in papers.items()},
         anchor=_anchor,
     )
-
-
-def _by_kernel(verdicts: Iterable[Verdict]) -> list[tuple[str, list[Verdict]]]:
-    """Claims in their order, those of one kernel that follow each other together; empty: those that have no rule."""
-    told = itertools.groupby(verdicts, lambda one: "" if one.rule == "none" else one.kernel)
-    return [(kernel, list(mine)) for kernel, mine in told]
 
 
 def _row(one: Verdict) -> list[str]:

@@ -111,7 +111,7 @@ class Verdict(Published):
     """As `measured`, with L2 overwritten before each launch."""
     reason: str = ""
     """Why it is not comparable or not measurable."""
-    rule: str = "none"
+    rule: str = ""
     """How the number is computed, in words."""
     note: str = ""
     """What its reader must know."""
@@ -132,7 +132,7 @@ def read() -> list[Claim]:
 
 
 def out_of_scope() -> pd.DataFrame:
-    """The papers' other quantitative claims, which no record of this suite is about: accuracy, energy, other chips."""
+    """The papers' other quantitative claims, and why no record of this suite is about each: accuracy, other chips."""
     return pd.read_csv(paths.datasets() / "published" / "claims_out_of_scope.csv")
 
 
@@ -191,11 +191,8 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
     return [_judge(claim, RULES[claim.id], records, authors) for claim in read()]
 
 
-def _judge(claim: Claim, rule: Rule | str, records: Records, authors: Authors) -> Verdict:
-    """A rule may also be the reason why there is no number."""
+def _judge(claim: Claim, rule: Rule, records: Records, authors: Authors) -> Verdict:
     told: dict[str, Any] = {one.name: getattr(claim, one.name) for one in fields(Published)}
-    if isinstance(rule, str):
-        return Verdict(**told, kernel="none", reason=rule, note=claim.remark)
     rule = rule.on(claim.experiment)
     if rule.gpus:
         found, checks = {"hot": records.between(rule.quantity, *rule.gpus)}, []
