@@ -170,13 +170,11 @@ def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
 
     Raises `Unsupported` where not even one range fits.
     """
-    group = min(32, power_of_two_at_least(matrix.ranges))
-    limit = block_shared_bytes(arch) * 3 // 4
-    while group > 1 and _x_bytes(matrix, n, group) > limit:
-        group //= 2
-    if _x_bytes(matrix, n, group) > limit:
-        raise Unsupported(f"a range of {matrix.width} columns of X does not fit in shared memory")
-    return group
+    limit, most = block_shared_bytes(arch) * 3 // 4, power_of_two_at_least(matrix.ranges)
+    for group in (32, 16, 8, 4, 2, 1):
+        if group <= most and _x_bytes(matrix, n, group) <= limit:
+            return group
+    raise Unsupported(f"a range of {matrix.width} columns of X does not fit in shared memory")
 
 
 def _x_bytes(matrix: BalancedMatrix, n: int, group: int) -> int:

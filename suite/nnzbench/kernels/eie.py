@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.kernels.rows import power_of_two_at_least
+from nnzbench.kernels.rows import first_of_each, power_of_two_at_least
 from nnzbench.matrices.encodings import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
@@ -72,7 +72,6 @@ class Packed:
     offsets: NDArray[np.int32]
     places: int
     """Slots of X that a lane may read in a part, those behind the last column included."""
-    part_columns: int
 
 
 def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
@@ -106,7 +105,7 @@ def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
     reach = last + 1 + held[:, None] * _PACK - lengths
     places = max(int(reach.max()), -(-part_columns // lanes))
     shape = (parts, items, common, 32, _PACK)
-    return Packed(packed[:front].reshape(shape), packed[front:], offsets.astype(np.int32), places, part_columns)
+    return Packed(packed[:front].reshape(shape), packed[front:], offsets.astype(np.int32), places)
 
 
 def slot_columns(n: int, dtype: np.dtype[Any]) -> int:
@@ -296,10 +295,8 @@ def column_tilings(m: int, k: int, nnz: int, arch: str) -> list[ColumnTiling]:
         for groups in (1, 2, 4)
         if 4 * rows * warps <= block_shared_bytes(arch)
     ]
-    best: dict[tuple[int, int], ColumnTiling] = {}
-    for one in sorted(grid, key=lambda one: (_cycles(m, k, nnz, one, arch), one.name)):
-        best.setdefault((one.slice, one.groups), one)
-    return list(best.values())[:CANDIDATES]
+    ranked = sorted(grid, key=lambda one: (_cycles(m, k, nnz, one, arch), one.name))
+    return first_of_each(ranked, lambda one: (one.slice, one.groups))[:CANDIDATES]
 
 
 def columns_plan(coded: Coded, x: Array, tiling: ColumnTiling, shared: SharedWork | None = None) -> Plan:

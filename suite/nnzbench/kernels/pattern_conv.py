@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.rows import first_of_each
 from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
@@ -159,6 +160,8 @@ def make_plan(
     chunks = -(-shape.channels // tiling.channels)
     packed = pack(kernels, order, tiling)
     sizes = (shape.channels, shape.height, shape.width, shape.filters, shape.out_height, shape.out_width)
+    sixes = {letter: enumerate(kernels.masks[6 * at : 6 * at + 6]) for at, letter in enumerate("ABC")}
+    masks = {f"MASKS_{letter}": sum(mask << 9 * at for at, mask in six) for letter, six in sixes.items()}
     packed["weights"] = packed["weights"].astype(x.dtype, copy=False)
     buffers = {"x": np.ascontiguousarray(x), **packed, "y": np.zeros(shape.output, x.dtype)}
     plan = tiling.plan(
@@ -168,7 +171,7 @@ def make_plan(
         buffers,
         defines={
             "PATTERNS": len(kernels.masks),
-            **{f"MASKS_{letter}": _masks(kernels.masks[6 * at : 6 * at + 6]) for at, letter in enumerate("ABC")},
+            **masks,
             "STRIDE": shape.stride,
             "PAD": shape.pad_w,
             "PIECE": staged.piece,
@@ -180,10 +183,6 @@ def make_plan(
         shared_bytes=shared_bytes,
     )
     return replace(plan, variant=label or f"tuned_{tiling.name}", generate_ms=elapsed())
-
-
-def _masks(masks: tuple[int, ...]) -> int:
-    return sum(mask << 9 * at for at, mask in enumerate(masks))
 
 
 def _kernels(shape: ConvShape, operands: Operands) -> Kernels:
@@ -238,10 +237,7 @@ def tilings(shape: ConvShape, kernels: int, itemsize: int, arch: str) -> list[Ti
         if stages == 1 or channels < shape.channels
     ]
     ranked = sorted(set(grid), key=lambda one: (cycles(shape, kernels, one, itemsize, arch), str(one)))
-    best: dict[tuple[int, int, int], Tiling] = {}
-    for one in ranked:
-        best.setdefault((one.lanes, one.rows, one.filters), one)
-    return list(best.values())[:CANDIDATES]
+    return first_of_each(ranked, lambda one: (one.lanes, one.rows, one.filters))[:CANDIDATES]
 
 
 def _structure_bytes(problem: Problem, nnz: int) -> int:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,14 @@ def vector_width(n: int, itemsize: int) -> int:
     while n % width:
         width //= 2
     return width
+
+
+def first_of_each(ranked: Iterable[T], family: Callable[[T], Hashable]) -> list[T]:
+    """The first of each family, in order."""
+    best: dict[Hashable, T] = {}
+    for one in ranked:
+        best.setdefault(family(one), one)
+    return list(best.values())
 
 
 def power_of_two_at_least(n: int) -> int:

@@ -8,13 +8,13 @@ SM while the kernel's code is small, and the more slowly the larger the code of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 from nnzbench.kernels.codegen.program import Addressing
 from nnzbench.kernels.codegen.schedule import Ints, Tiling, assign_rows, share_columns, tile_costs, tile_count
+from nnzbench.kernels.rows import first_of_each
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
@@ -146,7 +146,8 @@ class Planner:
         ranked = sorted(self.grid(), key=lambda t: (self.cycles(t), t.name))
         ranked = [t for t in ranked if self.cycles(t) <= BEHIND * self.cycles(ranked[0])]
         proven = [t for t in ranked if t in _PROVEN][: count - (count - 3) // 2]
-        others = _one_of_each_family([t for t in ranked if t not in proven])
+        left = (t for t in ranked if t not in proven)
+        others = first_of_each(left, lambda t: (t.rows, t.row_tiles > 1, t.column_tiles, t.staged))
         chosen = proven + others[: count - len(proven)]
         plain = self.matrix.nnz <= CANDIDATES[0][0] and self.addressing.pointers == 1
         if plain and _PAPERS in ranked and self.addressing.columns % (_PAPERS.tile_columns * _PAPERS.column_tiles) == 0:
@@ -172,11 +173,3 @@ _PROVEN = frozenset(
     }
 )  # fmt: skip
 """Fastest, or within 3 % of it, on a problem of the paper's tables on an H200."""
-
-
-def _one_of_each_family(ranked: Sequence[Tiling]) -> list[Tiling]:
-    """The best tiling of each family, in order."""
-    best: dict[tuple[int, bool, int, bool], Tiling] = {}
-    for t in ranked:
-        best.setdefault((t.rows, t.row_tiles > 1, t.column_tiles, t.staged), t)
-    return list(best.values())

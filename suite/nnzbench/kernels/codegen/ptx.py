@@ -154,8 +154,7 @@ class _Emitter:
                 lines.append(guard + load)
                 pending.append(guard + store)
                 if len(pending) == ring or i == count - 1:
-                    lines += pending
-                    pending = []
+                    lines, pending = lines + pending, []
         if asynchronous:
             lines += ["cp.async.commit_group;", "cp.async.wait_group 0;"]
         return [
@@ -179,9 +178,8 @@ class _Emitter:
     def _copy(self, slot: int, bytes_: int, source: int, target: int) -> tuple[str, str]:
         if bytes_ == 16:
             registers = [f"%s{slot * 4 + i}" for i in range(4)]
-            return _vector("ld.global.nc", "f32", registers, "%q0", source), _vector(
-                "st.shared", "f32", registers, "%t4", target
-            )
+            store = _vector("st.shared", "f32", registers, "%t4", target)
+            return _vector("ld.global.nc", "f32", registers, "%q0", source), store
         kind, register = ("b16", f"%h{slot}") if bytes_ == 2 else ("f32", f"%s{slot}")
         return f"ld.global.nc.{kind} {register}, [%q0+{source}];", f"st.shared.{kind} [%t4+{target}], {register};"
 
@@ -209,12 +207,10 @@ class _Emitter:
         """Loads run `depth` columns ahead of the multiply-adds that use them."""
         depth, v = self.t.depth, self.v
         lines: list[str] = []
-        columns, first = body.columns.tolist(), body.first.tolist()
-        rows = body.rows.tolist()
+        columns, first, rows = body.columns.tolist(), body.first.tolist(), body.rows.tolist()
         constants = immediates(body.values)
-        buffered = self.p.values == "buffer"
-        for i in range(min(depth, len(columns))):
-            lines.append(self._load(columns[i], i))
+        buffered, four = self.p.values == "buffer", [f"%w{i}" for i in range(4)]
+        lines += [self._load(k, i) for i, k in enumerate(columns[:depth])]
         for i in range(len(columns)):
             slot = i % depth
             lines += self._widen(slot)
@@ -222,12 +218,8 @@ class _Emitter:
                 value = constants[j]
                 if buffered:
                     if j % 4 == 0:
-                        lines.append(
-                            _vector(
-                                "ld.global.nc", "f32", ["%w0", "%w1", "%w2", "%w3"], "%values", 4 * (body.position + j)
-                            )
-                        )
-                    value = f"%w{j % 4}"
+                        lines.append(_vector("ld.global.nc", "f32", four, "%values", 4 * (body.position + j)))
+                    value = four[j % 4]
                 for c in range(v):
                     a = rows[j] * v + c
                     lines.append(f"fma.rn.f32 %a{a}, %b{slot * v + c}, {value}, %a{a};")
@@ -263,16 +255,14 @@ class _Emitter:
     def _store_rows(self, tile: int) -> list[str]:
         """Rows whose whole sum is in this warp's registers, and the rows without nonzeros."""
         v = self.v
-        lines = []
+        lines, row_bytes = [], self.p.addressing.row_stride * self.element
         for i, row in enumerate(self.p.schedule.slots[tile].tolist()):
-            if row < 0:
-                continue
-            sums = [f"%a{i * v + c}" for c in range(v)]
-            lines += self._store(sums, "%c", row * self.p.addressing.row_stride * self.element, "%pv")
+            if row >= 0:
+                lines += self._store([f"%a{i * v + c}" for c in range(v)], "%c", row * row_bytes, "%pv")
+        zeros = [f"%f{c}" for c in range(v)]
         for row in self.p.schedule.empty[tile].tolist():
-            sums = [f"%f{c}" for c in range(v)]
-            lines += [f"mov.f32 {register}, 0f00000000;" for register in sums]
-            lines += self._store(sums, "%c", row * self.p.addressing.row_stride * self.element, "%pv")
+            lines += [f"mov.f32 {register}, 0f00000000;" for register in zeros]
+            lines += self._store(zeros, "%c", row * row_bytes, "%pv")
         return lines
 
     def _store(self, sums: list[str], base: str, offset: int, guard: str) -> list[str]:

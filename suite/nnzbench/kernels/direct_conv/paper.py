@@ -44,7 +44,7 @@ _CODED = np.dtype([("weight", np.uint8), ("place", np.int32)])
 def column_offsets(shape: ConvShape) -> NDArray[np.int32]:
     """The pre-shifted offset of each column of the weights, in elements, shape (channels * r * s,)."""
     channel, row, column = np.indices((shape.channels, shape.r, shape.s)).reshape(3, -1)
-    offsets = (channel * padded_height(shape) + row) * padded_width(shape) + column
+    offsets = (channel * (shape.height + 2 * shape.pad_h) + row) * (shape.width + 2 * shape.pad_w) + column
     return offsets.astype(np.int32)
 
 
@@ -95,16 +95,6 @@ def coded_entries(coded: Coded, shape: ConvShape) -> NDArray[np.uint32]:
     rows = unified(stored, coded.pattern.row_lengths)
     words: NDArray[np.uint32] = rows["place"].astype(np.uint32) << 4 | rows["weight"]
     return words
-
-
-def padded_height(shape: ConvShape) -> int:
-    """Rows of a padded channel."""
-    return shape.height + 2 * shape.pad_h
-
-
-def padded_width(shape: ConvShape) -> int:
-    """Elements of a padded row."""
-    return shape.width + 2 * shape.pad_w
 
 
 def block_of(shape: ConvShape) -> tuple[int, int]:
@@ -158,7 +148,7 @@ class Layer:
         start = time.perf_counter()
         s = problem.conv
         assert s is not None
-        if s.channels * padded_height(s) * padded_width(s) >= 2**31:
+        if s.channels * (s.height + 2 * s.pad_h) * (s.width + 2 * s.pad_w) >= 2**31:
             raise Unsupported("one padded image has 2**31 elements or more")
         self.shape, self.dtype = s, problem.dtype
         counted = entries(operands.sparse, s, problem.dtype)
