@@ -28,7 +28,7 @@ from nnzbench.cli import options, programs
 from nnzbench.cli.chosen import choose_experiments
 from nnzbench.cli.programs import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
-from nnzbench.kernels.samples import PlanLister
+from nnzbench.kernels.samples import sample_plans
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.architectures import architecture, compiled_architectures, number, whole_architectures
 from nnzbench.plans.plan import Launch, Resources, Unsupported
@@ -170,13 +170,12 @@ def _arches(asked: tuple[str, ...]) -> tuple[str, ...]:
 
 def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Wanted], list[Row]]:
     """What to compile, each variant's program once, and a row for each architecture a kernel does not support."""
-    lister = PlanLister()
     wanted, refused = [], []
     for kernel in chosen:
         for arch in arches:
             seen = set()
             try:
-                for plan in lister.plans(kernel, arch):
+                for plan in sample_plans(kernel, arch):
                     for stage in plan.stages():
                         job = Job.of(stage, arch)
                         if (plan.variant, job.identity()) not in seen:
@@ -189,7 +188,6 @@ def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Want
 
 def _first_look(chosen: list[Kernel], arches: tuple[str, ...], count: int) -> list[_Wanted]:
     """The first program of `count` kernels on each architecture, going on with the next kernels on the next one."""
-    lister = PlanLister()
     found, at = [], 0
     for arch in arches:
         made = 0
@@ -199,7 +197,7 @@ def _first_look(chosen: list[Kernel], arches: tuple[str, ...], count: int) -> li
             kernel = chosen[at % len(chosen)]
             at += 1
             try:
-                plan = next(iter(lister.plans(kernel, arch)), None)
+                plan = next(iter(sample_plans(kernel, arch)), None)
             except Unsupported:
                 continue
             if plan is not None:
@@ -214,12 +212,11 @@ def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Ite
 
     A kernel that has no plan on these architectures is asked for another's, so that its file does not pass for one.
     """
-    lister = PlanLister()
     used = {one.job.source for one in wanted}
     for name in known.keys() - {one.kernel for one in wanted}:
         for arch in compiled_architectures():
             try:
-                used |= {stage.source for plan in lister.plans(known[name], arch) for stage in plan.stages()}
+                used |= {stage.source for plan in sample_plans(known[name], arch) for stage in plan.stages()}
                 break
             except Unsupported:
                 continue

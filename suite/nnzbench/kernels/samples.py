@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import get_args
 
 from nnzbench.kernels.registry import Kernel, about
 from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.operands import Operands, make_operands
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
 
 
@@ -54,42 +55,33 @@ PROBLEMS = (
 )
 
 
-class PlanLister:
-    """Lists plans over `PROBLEMS`; operands are made once and shared by kernels and architectures."""
+_made = cache(make_operands)
 
-    def __init__(self) -> None:
-        self._operands: dict[Problem, Operands] = {}
 
-    def plans(self, kernel: Kernel, arch: str) -> Iterator[Plan]:
-        """Every plan of `kernel` for `arch`; of one that generates its programs, those of the first problem it takes.
+def sample_plans(kernel: Kernel, arch: str) -> Iterator[Plan]:
+    """Every plan of `kernel` over `PROBLEMS` for `arch`; of one that generates its programs, those of the first problem
+    it takes: a generated program differs for every matrix, and compiling more of them shows nothing new.
 
-        What a kernel names as its own samples comes after `PROBLEMS`.
-
-        A generated program differs for every matrix, and compiling more of them shows nothing new.
-        Raises `Unsupported` with the last reason where there is no plan at all.
-        """
-        reason = Unsupported(f"{kernel.name} computes nothing that the representative problems ask for")
-        some = False
-        sampled = set()  # ops and dtypes whose programs are generated from the matrix
-        for problem in (*PROBLEMS, *about(kernel.name).samples):
-            if problem.op not in kernel.ops:
+    What a kernel names as its own samples comes after `PROBLEMS`. Operands are made once for kernels and architectures.
+    Raises `Unsupported` with the last reason where there is no plan at all.
+    """
+    reason = Unsupported(f"{kernel.name} computes nothing that the representative problems ask for")
+    some = False
+    sampled = set()  # ops and dtypes whose programs are generated from the matrix
+    for problem in (*PROBLEMS, *about(kernel.name).samples):
+        if problem.op not in kernel.ops:
+            continue
+        for dtype in get_args(DType):
+            if dtype not in kernel.dtypes or (problem.op, dtype) in sampled:
                 continue
-            for dtype in get_args(DType):
-                if dtype not in kernel.dtypes or (problem.op, dtype) in sampled:
-                    continue
-                typed = replace(problem, dtype=dtype)
-                try:
-                    for plan in kernel.plans(typed, self._made(typed), arch):
-                        some = True
-                        if "\n" in plan.source:
-                            sampled.add((problem.op, dtype))
-                        yield plan
-                except Unsupported as error:
-                    reason = error
-        if not some:
-            raise reason
-
-    def _made(self, problem: Problem) -> Operands:
-        if problem not in self._operands:
-            self._operands[problem] = make_operands(problem)
-        return self._operands[problem]
+            typed = replace(problem, dtype=dtype)
+            try:
+                for plan in kernel.plans(typed, _made(typed), arch):
+                    some = True
+                    if "\n" in plan.source:
+                        sampled.add((problem.op, dtype))
+                    yield plan
+            except Unsupported as error:
+                reason = error
+    if not some:
+        raise reason

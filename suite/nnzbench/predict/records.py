@@ -13,7 +13,7 @@ import pandas as pd
 from nnzbench.facts.results import ResultSet, load
 from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import VendorKernel, about, kernels
-from nnzbench.kernels.samples import PlanLister
+from nnzbench.kernels.samples import sample_plans
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.predict import holdouts, published
@@ -93,7 +93,7 @@ def cannot(kernel: str, math_class: str, arch: str) -> str:
     if known is None or isinstance(known, VendorKernel):
         return ""
     try:
-        return "" if next(iter(PlanLister().plans(known, arch)), None) else f"{kernel} has no plan for {arch}"
+        return "" if next(iter(sample_plans(known, arch)), None) else f"{kernel} has no plan for {arch}"
     except Unsupported as reason:
         return str(reason)
 

@@ -15,7 +15,7 @@ from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.cli.compile import command
 from nnzbench.kernels.registry import Kernel
-from nnzbench.kernels.samples import PROBLEMS, PlanLister
+from nnzbench.kernels.samples import PROBLEMS, sample_plans
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands
@@ -212,12 +212,11 @@ def test_a_kernel_without_plans_gives_its_last_reason() -> None:
             raise Unsupported(f"not for n = {problem.n}")
 
     with pytest.raises(Unsupported, match="not for n = "):
-        list(PlanLister().plans(Never(), "sm_80"))
+        list(sample_plans(Never(), "sm_80"))
 
 
 def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite() -> None:
-    lister = PlanLister()
-    plans = [lister.plans(kernel, "sm_90") for kernel in registry.kernels().values() if isinstance(kernel, Kernel)]
+    plans = [sample_plans(kernel, "sm_90") for kernel in registry.kernels().values() if isinstance(kernel, Kernel)]
     firsts = (islice(some, 1) for some in plans)  # nearly all files have one; plans take seconds to make
     unused = {path.name for path in paths.kernels_cu().glob("*.cu")} - SUPPORT_FILES
     for plan in chain(*firsts, *plans):

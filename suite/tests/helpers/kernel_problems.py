@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from on_cpu import matrix, spmm_operands
+from on_cpu import execute, matrix, spmm_operands
 
 from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Plan
 from nnzbench.problems.networks import MobileNet
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 
 TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
 
@@ -58,6 +60,29 @@ AWKWARD = {
 def coded_operands(m: int, k: int, n: int, density: float = 0.1, dtype: DType = "f32", **rows: Any) -> Operands:
     """Weights of a codebook's few values, as EIE takes them."""
     return spmm_operands(encodings.shared(matrix(m, k, density, **rows)), n).cast(dtype)
+
+
+def whole(sparse: CSR, n: int, dtype: DType = "f16") -> Operands:
+    """Small whole numbers: products and sums are exact, and so is rounding them."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(1, 4, sparse.nnz) * rng.choice((-1, 1), sparse.nnz)
+    b = rng.integers(-1, 2, (sparse.k, n))
+    return Operands(sparse.with_values(values.astype(np.float32)), {"b": b.astype(np.float32)}, "").cast(dtype)
+
+
+def assert_exact(plan: Plan, problem: Problem, data: Operands, build: str = "plain", order: str = "forward") -> None:
+    """The result is that of float64 to the bit, of whole numbers that every type holds."""
+    expected = reference(problem, data).value
+    assert np.abs(expected).max(initial=0) < 256
+    assert np.array_equal(execute(plan, build, order), expected), plan.variant
+
+
+def assert_spoils_its_users_alone(plan: Plan, data: Operands, most: int, atol: float) -> None:
+    """Infinities and NaN in B reach the results that float64 says, some and at most `most`, and no other."""
+    with np.errstate(invalid="ignore"):
+        expected = data.sparse.to_scipy() @ data.dense["b"].astype(np.float64)
+    assert 0 < np.count_nonzero(~np.isfinite(expected)) < most
+    np.testing.assert_allclose(execute(plan).astype(np.float64), expected, rtol=0, atol=atol)
 
 
 def operands_of(dense: np.ndarray[Any, Any], n: int) -> Operands:

@@ -44,10 +44,10 @@ def spmm_operands(sparse: CSR, n: int) -> Operands:
     return Operands(sparse, {"b": b}, sparse.pattern_hash())
 
 
-def spmm_problem(data: Operands) -> Problem:
-    """The product of `data`, in the type of its B."""
+def spmm_problem(data: Operands, dtype: DType | None = None) -> Problem:
+    """The product of `data`, in the type of its B unless another is told."""
     sparse, b = data.sparse, data.dense["b"]
-    dtype: DType = "f16" if b.dtype == np.float16 else "f32"
+    dtype = dtype or ("f16" if b.dtype == np.float16 else "f32")
     return Problem("test", "test", "spmm", sparse.m, sparse.k, b.shape[1], sparse.sparsity, "uniform:0", dtype)
 
 

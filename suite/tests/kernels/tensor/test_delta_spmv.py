@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from kernel_problems import assert_exact as exact
+from kernel_problems import assert_spoils_its_users_alone, whole
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
-from test_tensor_spmm import assert_spoils_its_users_alone, problem, whole
+from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.tensor import spmv
 from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan, pack
@@ -12,6 +14,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.reference import reference
 
 BUILDS = (("asan", "backward"), ("tsan", "forward"), ("plain", "random:5"))
@@ -31,9 +34,7 @@ CASES = (
 
 def assert_exact(sparse, lanes, dtype="f16", build="plain", order="forward", arch="sm_90"):
     data = whole(sparse, 1, dtype)
-    expected = reference(problem(data, dtype), data).value
-    assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
-    assert np.array_equal(execute(make_plan(problem(data, dtype), data, arch, lanes, 2), build, order), expected)
+    exact(make_plan(problem(data, dtype), data, arch, lanes, 2), problem(data, dtype), data, build, order)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -61,8 +62,8 @@ def test_blocks_go_through_many_rows():
 def test_values_are_summed_in_fp32():
     data = operands(matrix(64, 900, 0.4), 1).cast("f16")
     for lanes in (1, 32):
-        plan = make_plan(problem(data, "f16"), data, "sm_90", lanes, 2)
-        assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
+        plan = make_plan(problem(data), data, "sm_90", lanes, 2)
+        assert relative_error(execute(plan), reference(problem(data), data)) < 5e-4
 
 
 def test_inf_and_nan_touch_only_the_rows_that_use_them():
@@ -70,8 +71,8 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them():
     for value in (np.inf, np.nan):
         b = np.zeros((700, 1), dtype=np.float16)
         b[::7] = value  # many stand where a zero is stored to reach further
-        one = problem(data, "f16")
-        assert_spoils_its_users_alone(lambda spoilt: make_plan(one, spoilt, "sm_90", 4, 2), data, b, 200, 0)  # noqa: B023
+        spoilt = Operands(data.sparse, {"b": b}, "")
+        assert_spoils_its_users_alone(make_plan(problem(spoilt), spoilt, "sm_90", 4, 2), spoilt, 200, 0)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.3, 1.0])
@@ -89,8 +90,8 @@ def test_columns_far_apart_and_values_that_are_zero():
     values = np.array([1, 2, 3, -0.0, 5, 6, 7], np.float16)
     sparse = CSR(1, 65536, np.array([0, 7], np.int32), columns, values)
     data = operands(sparse, 1).cast("f16")
-    plan = make_plan(problem(data, "f16"), data, "sm_90", 4, 2)
-    assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
+    plan = make_plan(problem(data), data, "sm_90", 4, 2)
+    assert relative_error(execute(plan), reference(problem(data), data)) < 5e-4
 
 
 @pytest.mark.parametrize(
@@ -100,16 +101,14 @@ def test_what_it_does_not_compute(m, k, n, reason):
     empty = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
     data = operands(empty, n).cast("f16")
     with pytest.raises(Unsupported, match=reason):
-        next(delta_spmv.plans(problem(data, "f16"), data, "sm_90"))
+        next(delta_spmv.plans(problem(data), data, "sm_90"))
 
 
 def test_a_vector_that_does_not_fit_in_shared_memory():
     data = operands(matrix(4, 60000, 0.001), 1).cast("f16")
     with pytest.raises(Unsupported, match="shared memory"):
-        next(delta_spmv.plans(problem(data, "f16"), data, "sm_86"))
-    assert next(delta_spmv.plans(problem(data, "f16"), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes(
-        "sm_90"
-    )
+        next(delta_spmv.plans(problem(data), data, "sm_86"))
+    assert next(delta_spmv.plans(problem(data), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes("sm_90")
 
 
 def test_entries_of_either_zero_take_no_place():

@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernel_problems import assert_exact as exact
+from kernel_problems import assert_spoils_its_users_alone, whole
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
+from on_cpu import spmm_problem as problem
 
 from nnzbench.build.cache import Job
 from nnzbench.devices import gpu
@@ -66,34 +69,16 @@ CASES = (
 )
 
 
-def problem(data, dtype):
-    sparse, b = data.sparse, data.dense["b"]
-    return Problem("test", "test", "spmm", sparse.m, sparse.k, b.shape[1], sparse.sparsity, "uniform:0", dtype)
-
-
-def whole(sparse, n, dtype="f16"):
-    """Small whole numbers: products and sums are exact, and so is rounding them."""
-    rng = np.random.default_rng(5)
-    values = rng.integers(1, 4, sparse.nnz) * rng.choice((-1, 1), sparse.nnz)
-    b = rng.integers(-1, 2, (sparse.k, n))
-    return Operands(sparse.with_values(values.astype(np.float32)), {"b": b.astype(np.float32)}, "").cast(dtype)
-
-
 def assert_exact(data, tiling, dtype="f16", build="plain", order="forward"):
     if tiling.fp8:
         data, dtype = data.cast("f8"), "f8"
-    expected = reference(problem(data, dtype), data).value
-    assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
-    assert np.array_equal(execute(make_plan(problem(data, dtype), data, tiling), build, order), expected), tiling
+    exact(make_plan(problem(data, dtype), data, tiling), problem(data, dtype), data, build, order)
 
 
-def assert_spoils_its_users_alone(make, data, b, most, atol):
-    """Infinities and NaN in `b` reach the results that float64 says, some and at most `most`, and no other."""
-    with np.errstate(invalid="ignore"):
-        expected = data.sparse.to_scipy() @ b.astype(np.float64)
-    assert 0 < np.count_nonzero(~np.isfinite(expected)) < most
-    found = execute(make(Operands(data.sparse, {"b": b}, "")))
-    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0, atol=atol)
+def chosen(m, k, n):
+    """The tilings of an fp16 matrix without nonzeros."""
+    sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
+    return tilings(Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16"), sparse, "sm_90")
 
 
 @pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
@@ -121,8 +106,8 @@ def test_sums_halfway_between_two_bf16_numbers_go_to_the_even_one():
 
 def test_values_in_fp16_are_summed_in_fp32():
     data = operands(matrix(64, 500, 0.2), 24).cast("f16")
-    plan = make_plan(problem(data, "f16"), data, TILINGS[2])
-    assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
+    plan = make_plan(problem(data), data, TILINGS[2])
+    assert relative_error(execute(plan), reference(problem(data), data)) < 5e-4
 
 
 def test_empty_matrices_and_uneven_rows():
@@ -146,29 +131,27 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling):
     data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast(dtype)
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
-    one = problem(data, dtype)
-    assert_spoils_its_users_alone(lambda spoilt: make_plan(one, spoilt, tiling), data, b, 4 * 45, 0.05)
+    spoilt = Operands(data.sparse, {"b": b}, "")
+    assert_spoils_its_users_alone(make_plan(problem(data, dtype), spoilt, tiling), spoilt, 4 * 45, 0.05)
 
 
 def test_negative_zeros_and_overflow():
     sparse = matrix(33, 128, 0.3)
     data = operands(sparse, 8).cast("f16")
     zeros = Operands(data.sparse, {"b": np.full((128, 8), -0.0, np.float16)}, "")
-    assert not execute(make_plan(problem(zeros, "f16"), zeros, TILINGS[0])).any()
+    assert not execute(make_plan(problem(zeros), zeros, TILINGS[0])).any()
     large = Operands(
         data.sparse.with_values(np.full(sparse.nnz, 6e4, np.float16)), {"b": np.full((128, 8), 1e3, np.float16)}, ""
     )
-    assert np.isposinf(
-        execute(make_plan(problem(large, "f16"), large, TILINGS[0]))
-    ).all()  # behind fp16, not behind fp32
+    assert np.isposinf(execute(make_plan(problem(large), large, TILINGS[0]))).all()  # behind fp16, not behind fp32
 
 
 def test_results_are_the_same_in_any_order():
     data = operands(matrix(40, 700, 0.3), 16).cast("f16")
     tiling = Tiling(16, 4, 1, 2, 128, 2, 1, 6)
-    first = execute(make_plan(problem(data, "f16"), data, tiling)).tobytes()
+    first = execute(make_plan(problem(data), data, tiling)).tobytes()
     for other in (tiling, replace(tiling, early=True, spread=True)):
-        plan = make_plan(problem(data, "f16"), data, other)
+        plan = make_plan(problem(data), data, other)
         for order in ("forward", "backward", "random:1", "random:2"):
             assert execute(plan, "plain", order).tobytes() == first, (other, order)
 
@@ -176,18 +159,18 @@ def test_results_are_the_same_in_any_order():
 @pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[10]], ids=str)
 def test_counters_are_ready_for_the_next_launch(tiling):
     data = whole(matrix(40, 390, 0.3), 8)
-    prepared = CpuDevice().prepare(make_plan(problem(data, "f16"), data, tiling))
+    prepared = CpuDevice().prepare(make_plan(problem(data), data, tiling))
     for _ in range(3):
         prepared.poison()
         prepared.run()
-        assert np.array_equal(prepared.read(), reference(problem(data, "f16"), data).value)
+        assert np.array_equal(prepared.read(), reference(problem(data), data).value)
     prepared.close()
 
 
 def test_tilings_are_as_their_matrix_allows():
     for n in (1, 8, 16, 32, 64, 128):
         data = operands(matrix(2048, 1024, 0.02), n).cast("f16")
-        found = tilings(problem(data, "f16"), data.sparse, "sm_90")
+        found = tilings(problem(data), data.sparse, "sm_90")
         late = [tiling.early for tiling in found]
         assert late == sorted(late)
         for tiling in found:
@@ -196,28 +179,23 @@ def test_tilings_are_as_their_matrix_allows():
             assert tiling.wide == (n >= 32)
             if tiling.slices > 1:  # all blocks run at once
                 assert tiling.slices * -(-2048 // (32 * tiling.warps)) * -(-n // tiling.block_n) <= 132 * tiling.blocks
-        older = tilings(problem(data, "f16"), data.sparse, "sm_80")
+        older = tilings(problem(data), data.sparse, "sm_80")
         assert older
         assert not any(tiling.wide or tiling.bulk for tiling in older)
 
 
 def test_small_matrices_with_many_columns_get_narrow_blocks_behind_the_others():
-    def chosen(m, k, n):
-        sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
-        some = Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16")
-        return [(tiling.block_n, tiling.slices) for tiling in tilings(some, sparse, "sm_90")]
-
-    small = chosen(512, 512, 256)
+    small, large = ([(tiling.block_n, tiling.slices) for tiling in chosen(size, size, 256)] for size in (512, 8192))
     assert small[-3:] == [(32, 1), (32, 4), (32, 4)]
     assert min(small[:-3]) >= (64, 1)
-    assert min(chosen(8192, 8192, 256)) >= (64, 1)
+    assert min(large) >= (64, 1)
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 49, 64, 128, 256])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_120"])
 def test_plans_fit_their_architecture(arch, n):
     data = operands(matrix(300, 1000, 0.3), n).cast("f16")
-    plans = list(tensor_spmm.plans(problem(data, "f16"), data, arch))
+    plans = list(tensor_spmm.plans(problem(data), data, arch))
     assert len({plan.variant for plan in plans}) == len(plans) > 0
     for plan in plans:
         assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
@@ -232,24 +210,19 @@ def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch):
     data = operands(matrix(32, 64, 0.3), 8).cast("f16")
     for tiling in TILINGS[:2]:
         with pytest.raises(ZeroDivisionError):
-            gpu.build_plan(make_plan(problem(data, "f16"), data, tiling), "sm_90")
+            gpu.build_plan(make_plan(problem(data), data, tiling), "sm_90")
     assert seen == ["sm_90", "sm_90a"]
 
 
 def test_older_tensor_cores_are_refused():
     data = operands(matrix(32, 64, 0.3), 8).cast("f16")
     with pytest.raises(Unsupported, match="2:4"):
-        next(tensor_spmm.plans(problem(data, "f16"), data, "sm_75"))
+        next(tensor_spmm.plans(problem(data), data, "sm_75"))
 
 
-def test_large_layers_fill_one_wave():
-    def chosen(m, k):
-        sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
-        some = Problem("t", "t", "spmm", m, k, 16, 0.9, "uniform:0", "f16")
-        return sorted({tiling.slices for tiling in tilings(some, sparse, "sm_90") if tiling.blocks == 2})
-
-    assert chosen(8192, 8192) == [8]
-    assert chosen(28672, 8192) == [2]
+@pytest.mark.parametrize(("m", "k", "slices"), [(8192, 8192, 8), (28672, 8192, 2)])
+def test_large_layers_fill_one_wave(m, k, slices):
+    assert {tiling.slices for tiling in chosen(m, k, 16) if tiling.blocks == 2} == {slices}
 
 
 @pytest.mark.parametrize(("shape", "tiling"), [*CASES[:6], *CASES[8:10], *CASES[14:17]], ids=str)
@@ -258,19 +231,19 @@ def test_rows_of_tokens_give_the_same_sums(shape, tiling):
     m, k, n, density = shape
     for rows, columns in ((m, k), (m + m % 2, -(-k // 8) * 8)):
         data = whole(matrix(rows, columns, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n)
-        plan = by_tokens(make_plan(problem(data, "f16"), data, tiling), data)
+        plan = by_tokens(make_plan(problem(data), data, tiling), data)
         assert turns(plan) == (n > 1 and (rows % 2 > 0 or columns % 8 > 0))
-        assert np.array_equal(execute(plan), reference(problem(data, "f16"), data).value)
+        assert np.array_equal(execute(plan), reference(problem(data), data).value)
 
 
 def test_rows_of_tokens_are_clean_under_sanitizers_and_keep_inf_to_its_rows():
     for build, tiling in (("asan", TILINGS[0]), ("tsan", TILINGS[3])):
         data = whole(matrix(34, 264, 0.35, empty=(0, 33), full=20), 36 if tiling.wide else 7)
-        plan = by_tokens(make_plan(problem(data, "f16"), data, tiling), data)
-        assert np.array_equal(execute(plan, build), reference(problem(data, "f16"), data).value)
+        plan = by_tokens(make_plan(problem(data), data, tiling), data)
+        assert np.array_equal(execute(plan, build), reference(problem(data), data).value)
     data = operands(matrix(46, 296, 0.3, empty=(4,), full=9), 11).cast("f16")
     b = data.dense["b"].copy()
     b[7, 3], b[295, 10] = np.inf, np.nan
     spoilt = Operands(data.sparse, {"b": b}, "")
-    plain = make_plan(problem(data, "f16"), spoilt, TILINGS[2])
+    plain = make_plan(problem(data), spoilt, TILINGS[2])
     assert np.array_equal(execute(by_tokens(plain, spoilt)), execute(plain), equal_nan=True)

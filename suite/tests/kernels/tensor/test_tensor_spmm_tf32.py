@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from kernel_problems import assert_exact as exact
+from kernel_problems import assert_spoils_its_users_alone, whole
 from on_cpu import execute, fresh_cache, matrix  # noqa: F401
 from on_cpu import spmm_operands as operands
-from test_tensor_spmm import assert_spoils_its_users_alone, problem, whole
+from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.tensor import tf32_strips
@@ -14,6 +16,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.reference import reference
 
 # columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
@@ -39,10 +42,8 @@ CASES = (
 
 
 def assert_exact(sparse, n, tiling, build="plain", order="forward"):
-    """Whole numbers: every product and sum is exact in TF32, too."""
     data = whole(sparse, n, "f32")
-    found = execute(make_plan(problem(data, "f32"), data, tiling), build, order)
-    assert np.array_equal(found, reference(problem(data, "f32"), data).value)
+    exact(make_plan(problem(data), data, tiling), problem(data), data, build, order)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -61,9 +62,9 @@ def test_empty_matrices_and_one_dense_row():
 @pytest.mark.parametrize("tiling", [TILINGS[1], TILINGS[2]], ids=str)
 def test_random_values_are_within_the_tolerance_of_tf32(tiling):
     data = operands(matrix(64, 500, 0.2), 24)
-    plan = make_plan(problem(data, "f32"), data, tiling)
+    plan = make_plan(problem(data), data, tiling)
     assert plan.math == "tf32"
-    error = relative_error(execute(plan), reference(problem(data, "f32"), data))
+    error = relative_error(execute(plan), reference(problem(data), data))
     assert passes(error, "tf32")
     assert not passes(error, "f32")
 
@@ -73,8 +74,8 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them():
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
     b[12, 7] = np.array(0x7F800001, np.uint32).view(np.float32)  # a NaN that TF32 would take for infinite
-    one = problem(data, "f32")
-    assert_spoils_its_users_alone(lambda spoilt: make_plan(one, spoilt, TILINGS[2]), data, b, 5 * 45, 0.1)
+    spoilt = Operands(data.sparse, {"b": b}, "")
+    assert_spoils_its_users_alone(make_plan(problem(spoilt), spoilt, TILINGS[2]), spoilt, 5 * 45, 0.1)
 
 
 def test_rounding_to_tf32():
@@ -99,12 +100,12 @@ def test_packing_in_blocks_changes_nothing(density, map_words, panel, monkeypatc
 def test_plans_fit_their_architecture(n):
     data = operands(matrix(300, 1000, 0.3), n)
     for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):
-        plans = list(tensor_spmm_tf32.plans(problem(data, "f32"), data, arch))
+        plans = list(tensor_spmm_tf32.plans(problem(data), data, arch))
         assert len({plan.variant for plan in plans}) == len(plans) > 0
         for plan in plans:
             assert plan.math == "tf32"
             assert plan.defines["WIDE"] == 0
             assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
     with pytest.raises(Unsupported, match="TF32"):
-        next(tensor_spmm_tf32.plans(problem(data, "f32"), data, "sm_75"))
+        next(tensor_spmm_tf32.plans(problem(data), data, "sm_75"))
     assert about("tensor_spmm_tf32").maths == {"tf32"}

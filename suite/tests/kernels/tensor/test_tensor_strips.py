@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from kernel_problems import whole
 from on_cpu import matrix
-from test_tensor_spmm import TILINGS, problem, whole
+from on_cpu import spmm_problem as problem
+from test_tensor_spmm import TILINGS
 
 from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
@@ -26,7 +28,7 @@ def test_first_chunks_need_no_looking_up():
             assert np.array_equal(heads[strip, at, : end - begin], packed.stream[begin:end])
     data = whole(matrix(40, 100, 0.3), 8)
     with pytest.raises(Unsupported, match="3 slices for 1 panels"):
-        make_plan(problem(data, "f16"), data, TILINGS[10])
+        make_plan(problem(data), data, TILINGS[10])
 
 
 def turns_taken(packed, map_words):
