@@ -167,20 +167,16 @@ def path() -> Path:
     return paths.datasets() / "selection_rule.csv"
 
 
-def _rows(source: Path) -> list[dict[str, str]]:
-    with source.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 @cache
 def load(rule: str) -> Costs:
     """The constants of `rule` in use. Raises `KeyError` where the file has none."""
-    parts: dict[str, dict[str, float]] = {"constant": {}, "factor": {}}
-    for row in _rows(path()):
-        if row["rule"] == rule:
-            parts[row["kind"]][row["name"]] = float(row["value"])
-    if not any(parts.values()):
+    with path().open(newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["rule"] == rule]
+    if not rows:
         raise KeyError(f"{path().name} has no constants of the rule '{rule}'")
+    parts: dict[str, dict[str, float]] = {"constant": {}, "factor": {}}
+    for row in rows:
+        parts[row["kind"]][row["name"]] = float(row["value"])
     return Costs(parts["constant"], parts["factor"])
 
 
@@ -192,15 +188,17 @@ def cheapest(rule: str, options: Iterable[Chosen], features: Callable[[Chosen], 
 
 def save(target: Path, rules: Mapping[str, Costs], origin: str) -> None:
     """Writes the constants of `rules`, and keeps those of other rules; `origin` says what they were fitted to."""
-    rows = [row for row in _rows(target) if row["rule"] not in rules] if target.exists() else []
-    for rule, costs in rules.items():
-        for kind, values in (("constant", costs.constants), ("factor", costs.factors)):
-            told = ((rule, kind, name, f"{value:.6g}", origin) for name, value in values.items())
-            rows += [dict(zip(COLUMNS, one, strict=True)) for one in told]
+    kept: list[dict[str, str]] = []
+    if target.exists():
+        with target.open(newline="", encoding="utf-8") as stream:
+            kept = [row for row in csv.DictReader(stream) if row["rule"] not in rules]
     with target.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([row[name] for name in COLUMNS] for row in kept)
+        for rule, costs in rules.items():
+            for kind, values in (("constant", costs.constants), ("factor", costs.factors)):
+                writer.writerows([rule, kind, name, f"{value:.6g}", origin] for name, value in values.items())
 
 
 FAMILIES = ("sputnik", "row_stream", "ring", "sparsert", "tensor_spmm", "delta_spmv")

@@ -155,13 +155,6 @@ def test_fp16_pairs_of_a_wide_matrix_never_ask_for_more_registers_than_a_block_h
     assert max(row_stream.batch_sizes(8, STORED["f16"])) == 16
 
 
-def test_a_plan_in_fp16_is_checked_and_named_as_such():
-    data = operands(random_dense(20, 30, 0.3), 16)
-    for plan in row_stream.row_stream.plans(problem(data), data, "sm_90"):
-        assert (plan.math, plan.buffers["c"].dtype) == ("f16", np.float16)
-        assert "i32" not in plan.variant
-
-
 def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full():
     pieces = np.array([7, 5, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1])
     first, blocks, joined = row_stream.place_pieces(pieces, 8)

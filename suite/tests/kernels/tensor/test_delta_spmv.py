@@ -8,7 +8,6 @@ from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
-from nnzbench.kernels.tensor import spmv
 from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
@@ -73,16 +72,6 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them():
         b[::7] = value  # many stand where a zero is stored to reach further
         spoilt = Operands(data.sparse, {"b": b}, "")
         assert_spoils_its_users_alone(make_plan(problem(spoilt), spoilt, "sm_90", 4, 2), spoilt, 200, 0)
-
-
-@pytest.mark.parametrize("density", [0.0, 0.01, 0.3, 1.0])
-def test_packing_in_blocks_changes_nothing(density, monkeypatch):
-    sparse = matrix(45, 600, density, empty=(44,), full=3 if density else -1)
-    sparse = sparse.with_values(sparse.values.astype(np.float16))
-    packed = pack(sparse)
-    monkeypatch.setattr(spmv, "_BLOCK_NONZEROS", 100)
-    for name, part in pack(sparse).items():
-        assert np.array_equal(part, packed[name]), name
 
 
 def test_columns_far_apart_and_values_that_are_zero():

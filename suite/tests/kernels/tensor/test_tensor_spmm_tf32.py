@@ -9,9 +9,8 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.registry import about
-from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm_tf32
-from nnzbench.kernels.tensor.tf32_strips import pack, rounded
+from nnzbench.kernels.tensor.tf32_strips import rounded
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -83,17 +82,6 @@ def test_rounding_to_tf32():
     values = np.array([1, 1 + step / 2, 1 + step / 4, -1 - step / 2, 3.4028235e38, 1e-45, 0, -0.0], np.float32)
     expected = np.array([1, 1 + step, 1, -1 - step, (2 - 2.0**-10) * 2.0**127, 0, 0, -0.0], np.float32)
     assert np.array_equal(rounded(values), expected.view(np.uint32))
-
-
-@pytest.mark.parametrize(("density", "map_words", "panel"), [(0.1, 1, 32), (0.5, 4, 256), (1.0, 2, 64), (0.0, 2, 64)])
-def test_packing_in_blocks_changes_nothing(density, map_words, panel, monkeypatch):
-    sparse = whole(matrix(75, 300, density, full=3 if density else -1), 1, "f32").sparse
-    packed = pack(sparse, map_words, panel)
-    assert packed.panel_chunks[-1] == packed.offsets.size - 1
-    assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
-    monkeypatch.setattr(tf32_strips, "_BLOCK_ELEMENTS", 1)
-    for name, part in vars(pack(sparse, map_words, panel)).items():
-        assert np.array_equal(part, getattr(packed, name)), name
 
 
 @pytest.mark.parametrize("n", [1, 7, 16, 49, 256])

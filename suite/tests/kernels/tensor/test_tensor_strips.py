@@ -7,6 +7,7 @@ from on_cpu import matrix
 from on_cpu import spmm_problem as problem
 from test_tensor_spmm import TILINGS
 
+from nnzbench.kernels.tensor import spmv, strips, tf32_strips
 from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
 from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, pack
@@ -89,13 +90,32 @@ def test_gathered_columns_of_the_same_banks_are_loaded_apart():
     assert [set(slots[at : at + 8] % 8) for at in (0, 8)] == [{2, 3}] * 2
 
 
-def test_packing_in_blocks_changes_nothing(monkeypatch):
-    sparse = whole(matrix(200, 300, 0.4), 1).sparse
-    one = pack(sparse, 1, 128)
-    monkeypatch.setattr("nnzbench.kernels.tensor.strips._BLOCK_ELEMENTS", 1)
-    some = pack(sparse, 1, 128)
-    for name in ("stream", "offsets", "panel_chunks"):
-        assert np.array_equal(getattr(one, name), getattr(some, name)), name
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.4, 1.0])
+@pytest.mark.parametrize(
+    ("module", "block", "most", "sizes", "dtype"),
+    [
+        (spmv, "_BLOCK_NONZEROS", 100, (), "f16"),
+        (strips, "_BLOCK_ELEMENTS", 1, (1, 128), "f16"),
+        *((tf32_strips, "_BLOCK_ELEMENTS", 1, sizes, "f32") for sizes in ((1, 32), (4, 256), (2, 64))),
+    ],
+)
+def test_packing_in_blocks_changes_nothing(module, block, most, sizes, dtype, density, monkeypatch):
+    sparse = whole(matrix(75, 600, density, empty=(44,), full=3 if density else -1), 1, dtype).sparse
+
+    def packed():
+        made = module.pack(sparse, *sizes)
+        return made if isinstance(made, dict) else vars(made)
+
+    one = packed()
+    monkeypatch.setattr(module, block, most)
+    for name, part in packed().items():
+        assert np.array_equal(part, one[name]), name
+
+
+def test_chunks_of_tf32_are_as_long_as_they_say():
+    packed = tf32_strips.pack(matrix(75, 300, 0.1, full=3), 1, 32)
+    assert packed.panel_chunks[-1] == packed.offsets.size - 1
+    assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
 
 
 def test_values_that_are_zero_count_as_absent():
