@@ -199,14 +199,8 @@ def errors(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     for one in outcomes:
         for kernel, us in one.measured.items():
             side = [name for name in one.measured if (about(name).work == "dense") == (about(kernel).work == "dense")]
-            said = (one.estimated.get(kernel, math.nan), one.estimated_beside.get(kernel, math.nan))
-            rows.append(
-                (
-                    kernel,
-                    kernel == min(side, key=one.measured.__getitem__),
-                    *(abs(us_said / us - 1) for us_said in said),
-                )
-            )
+            off = (abs(told.get(kernel, math.nan) / us - 1) for told in (one.estimated, one.estimated_beside))
+            rows.append((kernel, kernel == min(side, key=one.measured.__getitem__), *off))
     return pd.DataFrame(rows, columns=["kernel", "deciding", "without", "beside"])
 
 

@@ -24,21 +24,13 @@ if TYPE_CHECKING:
         best,
         load,
         operator,
-    )
+    )  # fmt: skip
 
 __version__ = "1.0.0"
 __all__ = [
-    "Answer",
-    "MatrixError",
-    "Operator",
-    "OperatorError",
-    "RecordError",
-    "Unsupported",
-    "__version__",
-    "best",
-    "load",
+    "Answer", "MatrixError", "Operator", "OperatorError", "RecordError", "Unsupported", "__version__", "best", "load",
     "operator",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

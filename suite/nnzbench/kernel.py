@@ -8,24 +8,9 @@ from nnzbench.kernels.registry import About, Kernel, Role, VendorKernel, candida
 from nnzbench.plans.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
 
 __all__ = [
-    "About",
-    "Arg",
-    "Array",
-    "Candidate",
-    "Kernel",
-    "Launch",
-    "Plan",
-    "Prepared",
-    "Resources",
-    "Role",
-    "Unsupported",
-    "VendorKernel",
-    "candidates",
-    "kernels",
-    "plans_that_fit",
-    "register",
-    "source_text",
-]
+    "About", "Arg", "Array", "Candidate", "Kernel", "Launch", "Plan", "Prepared", "Resources", "Role", "Unsupported",
+    "VendorKernel", "candidates", "kernels", "plans_that_fit", "register", "source_text",
+]  # fmt: skip
 
 
 def source_text(path: Path) -> str:

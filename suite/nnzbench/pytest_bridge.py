@@ -159,19 +159,11 @@ def _report(benchmark: Any, case: Case, policy: Policy, good: list[Tried]) -> No
     best = min(own, key=median)
     measured = best.outcome.measurements[policy]
     benchmark.extra_info.update(
-        kernel=case.kernel,
-        variant=best.variant,
-        math=best.math,
-        policy=policy,
-        problem=case.problem.name,
-        source=case.problem.source,
-        relative_error=best.outcome.error,
-        sm_clock_mhz=measured.sm_clock_mhz,
-        throttled=list(measured.throttled),
-        stable=measured.stable,
-        candidates=len(good),
+        kernel=case.kernel, variant=best.variant, math=best.math, policy=policy, problem=case.problem.name,
+        source=case.problem.source, relative_error=best.outcome.error, sm_clock_mhz=measured.sm_clock_mhz,
+        throttled=list(measured.throttled), stable=measured.stable, candidates=len(good),
         **{f"{math}_us": min(median(one) for one in good if one.math == math) for math in {one.math for one in good}},
-    )
+    )  # fmt: skip
     _replay(measured.samples_us)
     benchmark.pedantic(lambda: None, rounds=len(measured.samples_us), iterations=1, warmup_rounds=0)
 

@@ -20,16 +20,9 @@ from nnzbench.records.files import JOURNAL, PUBLISHED, folders
 from nnzbench.records.record import RecordError
 
 STEPS = {
-    "dlmc_n512": 20,
-    "sparsert_table1": 5,
-    "sputnik_rnn": 4,
-    "balanced_figure4": 4,
-    "direct_conv_table8": 4,
-    "eie_table4": 4,
-    "nm_sparsity": 3,
-    "llm_layers": 4,
-    "patdnn": 3,
-}
+    "dlmc_n512": 20, "sparsert_table1": 5, "sputnik_rnn": 4, "balanced_figure4": 4, "direct_conv_table8": 4,
+    "eie_table4": 4, "nm_sparsity": 3, "llm_layers": 4, "patdnn": 3,
+}  # fmt: skip
 """Experiments, those that matter most first, and how many problems of each, which is also its share of the time.
 
 `dlmc_n512`'s calibrate predictions; the others are one of every paper.

@@ -227,39 +227,25 @@ class Attempts:
         refused = next((why for one, why in outcome.refused.items() if one == policy), "")
         work = row_work(kernel, problem, operands, variant) if operands else None
         resources: dict[str, Any] = vars(outcome.resources) if outcome.resources else _NO_RESOURCES
+        times: dict[str, Any] = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us"))
+        if timed:
+            times = {"median_us": timed.median, "q1_us": timed.q1, "q3_us": timed.q3, "samples": len(timed.samples_us),
+                     "sm_clock_mhz": timed.sm_clock_mhz, "limit_us": None}  # fmt: skip
+            if work and not about(kernel).part:
+                times["limit_us"] = roofline_us(work, peaks, policy, math)
         return Record(
-            schema=SCHEMA,
-            experiment=self.experiment,
-            problem=problem.name,
-            op=problem.recorded_op,
+            schema=SCHEMA, experiment=self.experiment, problem=problem.name, op=problem.recorded_op,
             **{name: getattr(problem, name) for name in ("m", "k", "n", "shape", "dtype", "source")},
             sparsity=operands.sparse.sparsity if operands else problem.sparsity,
-            nnz=operands.sparse.nnz if operands else 0,
-            pattern=operands.pattern if operands else "",
-            kernel=kernel,
-            variant=variant,
-            selected=False,
-            device=device.name,
-            gpu=device.gpu,
-            arch=device.arch,
-            policy=policy,
-            status="unsupported" if refused else outcome.status,
-            reason=refused or outcome.reason or _remarks(timed, outcome, policy),
-            median_us=timed.median if timed else None,
-            q1_us=timed.q1 if timed else None,
-            q3_us=timed.q3 if timed else None,
-            samples=len(timed.samples_us) if timed else None,
-            sm_clock_mhz=timed.sm_clock_mhz if timed else None,
-            flops=useful_work(problem, operands).flops if operands else 0.0,
-            bytes=work.bytes if work else 0.0,
-            limit_us=roofline_us(work, peaks, policy, math) if work and timed and not about(kernel).part else None,
-            floor_us=peaks.floor_us(policy),
-            prepare_ms=outcome.prepare_ms,
-            compile_ms=outcome.compile_ms,
-            **resources,
+            nnz=operands.sparse.nnz if operands else 0, pattern=operands.pattern if operands else "",
+            kernel=kernel, variant=variant, selected=False, device=device.name, gpu=device.gpu, arch=device.arch,
+            policy=policy, status="unsupported" if refused else outcome.status,
+            reason=refused or outcome.reason or _remarks(timed, outcome, policy), **times,
+            flops=useful_work(problem, operands).flops if operands else 0.0, bytes=work.bytes if work else 0.0,
+            floor_us=peaks.floor_us(policy), prepare_ms=outcome.prepare_ms, compile_ms=outcome.compile_ms, **resources,
             relative_error=outcome.error if outcome.error is None or outcome.error < float("inf") else None,
             environment=self.results.environment,
-        )
+        )  # fmt: skip
 
     def recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
         """Whether the folder has the row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, astuple, dataclass, fields
+from dataclasses import MISSING, Field, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
@@ -171,18 +171,14 @@ class Table(Generic[Row]):
         if not path.is_file():
             return []
         hints = get_type_hints(self.kind)
-        columns = [(field.name, _KINDS.get(hints[field.name], str), field.default) for field in fields(self.kind)]
+
+        def cell(row: dict[str, str], one: Field[Any]) -> Any:
+            text = row[one.name] if one.default is MISSING else row.get(one.name) or one.default
+            return _KINDS.get(hints[one.name], str)(text)
+
         try:
             with path.open(newline="", encoding="utf-8") as file:
-                return [
-                    self.kind(
-                        **{
-                            name: read(row[name] if default is MISSING else row.get(name) or default)
-                            for name, read, default in columns
-                        }
-                    )
-                    for row in csv.DictReader(file)
-                ]
+                return [self.kind(*(cell(row, one) for one in fields(self.kind))) for row in csv.DictReader(file)]
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise RecordError(f"{path}: not {self.what} ({error})") from None
 

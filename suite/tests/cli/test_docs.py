@@ -32,14 +32,8 @@ from nnzbench.records.files import export
 from nnzbench.records.record import COLUMNS, append, read_records
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "reports" / "README.md",
-    ROOT / "datasets" / "README.md",
-    ROOT / "runners" / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *ROOT.glob("docs/**/*.md"),
-]
+FOLDERS = (ROOT, ROOT / "reports", ROOT / "datasets", ROOT / "runners")
+PAGES = [*(folder / "README.md" for folder in FOLDERS), ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
 KERNELS = ROOT / "docs" / "kernels.md"
 pytestmark = pytest.mark.usefixtures("cache_dir")
 

@@ -26,24 +26,16 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 RUN = ("run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--dtype", "f32", "--candidates", "1")
 
 
-def start(out: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "nnzbench", *RUN, "--resume", "--out", str(out)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
 def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path: Path) -> None:
     records = tmp_path / "cpu" / "awkward_sizes" / "records.csv"
 
     def lines() -> int:
         return records.read_bytes().count(b"\n") if records.exists() else 0
 
-    seen = 1
+    words, seen = [*RUN, "--resume", "--out", str(tmp_path)], 1
     for _ in range(2):
-        child = start(tmp_path)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        child = subprocess.Popen([sys.executable, "-m", "nnzbench", *words], start_new_session=True, **quiet)
         while lines() <= seen and child.poll() is None:  # until it has recorded another row
             time.sleep(0.01)
         seen = lines()
@@ -54,7 +46,7 @@ def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path: Path) -> 
         assert len(read_records(records)) >= seen - 1
         for path in records.parent.glob("*.json"):
             json.loads(path.read_text(encoding="utf-8"))
-    assert CliRunner().invoke(main, [*RUN, "--resume", "--out", str(tmp_path)]).exit_code == 0
+    assert CliRunner().invoke(main, words).exit_code == 0
     rows = read_records(records)
     assert len(rows) == len({row.key for row in rows})
     work = plan_work(EXPERIMENTS["awkward_sizes"], kernels(), Choice(kernels=("row_stream",), dtypes=("f32",)))

@@ -59,11 +59,7 @@ def write_all(folder: Path, safetensors: bool = False, torch: bool = False) -> d
 
 def has_safetensors() -> bool:
     """Whether the library is installed."""
-    try:
-        import safetensors.numpy  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("safetensors") is not None
 
 
 def has_torch() -> bool:

@@ -15,20 +15,9 @@ from small_sweeps import PEAKS, Small
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.registry import About
+from nnzbench.measure import costs as prices
 from nnzbench.measure.budget import Resources, Schedule, Step, carry_out, make_schedule, spread
-from nnzbench.measure.costs import (
-    COLUMNS,
-    COMPILE_S_PER_NONZERO,
-    GPU_S,
-    GPU_S_PER_GB,
-    OPERANDS_S,
-    OPERANDS_S_PER_MILLION,
-    UNKNOWN_S,
-    Costs,
-    learn,
-    operands_s,
-    table,
-)
+from nnzbench.measure.costs import GPU_S, UNKNOWN_S, Costs, learn
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work, run_experiment
 from nnzbench.measure.trial import first_choices
@@ -131,9 +120,9 @@ def test_processes_or_gpus_are_what_a_plan_waits_for():
     assert costs.tuning_gpu("one", PROBLEM, "row_stream") == pytest.approx(0.9)
     assert costs.first_gpu("one", PROBLEM, "unheard_of") == pytest.approx(GPU_S, rel=1e-3)
     large = replace(PROBLEM, name="p1", m=50_000, n=20_000)
-    assert costs.first_gpu("one", large, "row_stream") == pytest.approx(GPU_S + 4.0 * GPU_S_PER_GB, rel=1e-2)
+    assert costs.first_gpu("one", large, "row_stream") == pytest.approx(GPU_S + 4.0 * prices.GPU_S_PER_GB, rel=1e-2)
     assert costs.first("one", replace(large, name="p0"), "row_stream") == 2.0
-    assert operands_s(large) == pytest.approx(OPERANDS_S + 1e3 * OPERANDS_S_PER_MILLION, rel=1e-2)
+    assert prices.operands_s(large) == pytest.approx(prices.OPERANDS_S + 1e3 * prices.OPERANDS_S_PER_MILLION, rel=1e-2)
 
 
 def test_a_plan_ends_with_its_longest_step():
@@ -330,7 +319,7 @@ def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kerne
     assert costs.first("one", other, "row_stream") == 5.0
     assert costs.first("one", PROBLEM, "row_stream") == 2.0
     large = replace(PROBLEM, name="p7", m=400, k=500)  # 100,000 nonzeros in the code
-    assert costs.first("one", large, "sparsert") == pytest.approx(1e5 * COMPILE_S_PER_NONZERO)
+    assert costs.first("one", large, "sparsert") == pytest.approx(1e5 * prices.COMPILE_S_PER_NONZERO)
     assert costs.first("one", replace(large, m=4000), "sparsert") < 10.0  # which it refuses
     costs.add("one", tuning("cublas", "p0", 3, 6.0))
     costs.add_compiling("one", "p0", "f32", "row_stream", 3.5)  # alone, it does not share the time of a search
@@ -347,7 +336,7 @@ def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monke
     known.add("two", tuning("cublas", "p0", 4, 8.0))
     (tmp_path / "datasets").mkdir()
     with (tmp_path / "datasets" / "costs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *table(known)])
+        csv.writer(file).writerows([prices.COLUMNS, *prices.table(known)])
     monkeypatch.setattr("nnzbench.paths.datasets", lambda: tmp_path / "datasets")
     costs = learn([tmp_path / "nothing"], True)
     problem = replace(PROBLEM, name="p9")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,30 +16,17 @@ from nnzbench.plans.architectures import sm_count
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 
-TRUE = Costs(
-    {
-        "launch": 3.0,
-        "wavefronts": 0.001,
-        "rows": 0.01,
-        "longest_staged": 0.5,
-        "longest_prefetched": 0.3,
-        "blocks": 0.05,
-    },
-    {"y4_x128_w32_v4": 1.2},
-)
-
-
-def shapes() -> Iterator[tuple[int, int, int, float]]:
-    for m, k in ((64, 256), (512, 512), (2048, 512), (256, 1024), (1024, 1024)):
-        for n in (32, 196):
-            for cov in (0.0, 0.5):
-                yield m, k, n, cov
+CONSTANTS = (3.0, 0.001, 0.01, 0.5, 0.3, 0.05)
+NAMES = ("launch", "wavefronts", "rows", "longest_staged", "longest_prefetched", "blocks")
+TRUE = Costs(dict(zip(NAMES, CONSTANTS, strict=True)), {"y4_x128_w32_v4": 1.2})
+SIZES = ((64, 256), (512, 512), (2048, 512), (256, 1024), (1024, 1024))
+SHAPES = [(m, k, n, cov) for m, k in SIZES for n in (32, 196) for cov in (0.0, 0.5)]
 
 
 def trials(noise: float = 0.0) -> list[Trial]:
     rng = np.random.default_rng(0)
     found = []
-    for m, k, n, cov in shapes():
+    for m, k, n, cov in SHAPES:
         lengths = uneven_rows(m, k, 0.9, cov, 0).row_lengths
         for tile in dict.fromkeys((heuristic_tile(n, 4), *oracle_tiles(n, 4))):
             features = tile_features(tile, lengths, n, 4, 132)
@@ -61,7 +47,7 @@ def test_choices_are_judged_on_matrices_that_were_not_fitted_to() -> None:
     made = trials(noise=0.03)
     judged = cost_rule.cross_validate(made)
     first = {name: rivals[0].candidate for name, rivals in cost_rule.contests(made).items()}
-    assert judged.contests == len(list(shapes()))
+    assert judged.contests == len(SHAPES)
     assert judged.percent > 95
     assert cost_rule.score(made, first).percent < judged.percent
 

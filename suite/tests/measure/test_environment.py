@@ -6,6 +6,7 @@ import platform
 import re
 import socket
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from fake_gpu import open_fake
@@ -78,11 +79,8 @@ def test_settings_that_nvml_does_not_tell_are_none():
 
 
 def test_without_a_gpu_the_snapshot_says_why():
-    class Cpu:
-        name = "cpu"
-
     assert snapshot(None)["gpu"] == {"missing": "no device was opened"}
-    assert snapshot(Cpu())["gpu"] == {"missing": "the cpu device is not a GPU"}
+    assert snapshot(SimpleNamespace(name="cpu"))["gpu"] == {"missing": "the cpu device is not a GPU"}
 
 
 def test_peaks_and_the_software_of_a_run_are_kept_with_it():

@@ -16,32 +16,19 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.measure import roofline
 from nnzbench.measure.roofline import (
     CHUNK_BYTES,
-    FMA_PER_ROUND,
-    THREADS,
     Peaks,
     Work,
     dense_work,
-    measure_peaks,
     recorded_us,
     roofline_us,
     row_work,
     useful_work,
-    winograd_saving,
-)  # fmt: skip
+)
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 
-PEAKS = Peaks(
-    copy_gbs=4000.0,
-    l2_gbs=8000.0,
-    fp32_tflops=50.0,
-    tf32_tflops=400.0,
-    f16_tflops=800.0,
-    floor_hot_us=1.0,
-    floor_cold_us=3.0,
-    l2_bytes=50_000_000,
-)
+PEAKS = Peaks(4000.0, 8000.0, 50.0, 400.0, 800.0, floor_hot_us=1.0, floor_cold_us=3.0, l2_bytes=50_000_000)
 
 
 def problem(**changes) -> Problem:
@@ -144,7 +131,7 @@ def test_winograd_multiplies_less_and_2_to_4_moves_two_bits_a_place():
     given = operands(4, 27, 20, x=(2, 3, 5, 5))
     plain, winograd = (row_work("cudnn", shape, given, name) for name in ("tf32_nchw_eng1", "f32_nchw_eng6_winograd"))
     assert plain.flops == 4 * winograd.flops
-    assert winograd_saving("f32_winograd", "n1_c2_h8_w8_d2_r1_s5_p0_u1") == pytest.approx(20 / 8)
+    assert roofline.winograd_saving("f32_winograd", "n1_c2_h8_w8_d2_r1_s5_p0_u1") == pytest.approx(20 / 8)
     given = operands(4, 64, 128, b=(64, 8))
     assert row_work("cusparselt", problem(k=64, dtype="f16"), given).bytes == 128 * 2 + 32 + 2 * (64 * 8 + 4 * 8)
 
@@ -215,8 +202,8 @@ def test_the_multiply_adds_are_as_many_as_their_rate_says(cpu):
     rounds, x = 3, np.float32(0.99)
     plan = roofline.fma_plan(1, rounds)
     plan.buffers["factors"][:] = [x, 0.0]
-    starts = np.arange(THREADS)[:, None] + np.arange(8)
-    expected = starts.sum(axis=1) * float(x) ** (rounds * FMA_PER_ROUND // 8)
+    starts = np.arange(roofline.THREADS)[:, None] + np.arange(8)
+    expected = starts.sum(axis=1) * float(x) ** (rounds * roofline.FMA_PER_ROUND // 8)
     assert output(cpu, plan) == pytest.approx(expected, rel=1e-4)
 
 
@@ -225,7 +212,7 @@ def test_the_delay_and_the_empty_kernel_write_nothing(cpu):
 
 
 def test_the_processor_has_no_peaks(cpu):
-    assert measure_peaks(cpu) == Peaks()
+    assert roofline.measure_peaks(cpu) == Peaks()
 
 
 def fake_gpu(monkeypatch, facts=FACTS):
@@ -249,7 +236,7 @@ def test_rates_are_work_over_time(monkeypatch):
             multiply(*call)
 
     library.gemm_ex = slow
-    measured = measure_peaks(device)
+    measured = roofline.measure_peaks(device)
     assert measured.copy_gbs == pytest.approx(2 * (1 << 20) / 10e-6 * 1e-9)
     assert measured.l2_gbs == pytest.approx(96 * (1 << 18) / 10e-6 * 1e-9)
     assert measured.fp32_tflops == pytest.approx(2 * 128 * 200 * 32 * 256 / 10e-6 * 1e-12)
@@ -274,7 +261,9 @@ def test_rates_that_can_not_be_measured_are_unknown(monkeypatch):
         raise Unsupported("no cuBLAS")
 
     monkeypatch.setattr("nnzbench.kernels.vendor.support.load_bindings", missing)
-    measured = measure_peaks(fake_gpu(monkeypatch, GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 0)})))
+    measured = roofline.measure_peaks(
+        fake_gpu(monkeypatch, GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 0)}))
+    )
     assert measured.tf32_tflops is None
     assert measured.f16_tflops is None
     assert measured.copy_gbs > 0

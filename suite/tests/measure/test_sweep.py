@@ -61,8 +61,7 @@ def test_a_failure_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path, fault,
     summary = sweep(tmp_path, kernel)
     bad = [r for r in rows(tmp_path) if r.variant == "bad"]
     assert {(r.status, r.policy, r.median_us, r.selected) for r in bad} == {
-        (status, "hot", None, False),
-        (status, "cold", None, False),
+        (status, policy, None, False) for policy in ("hot", "cold")
     }
     assert all(reason in r.reason for r in bad)
     assert all(r.selected for r in rows(tmp_path) if r.variant == "good")
@@ -104,11 +103,8 @@ def test_a_lost_device_stops_the_run_and_keeps_what_was_measured(tmp_path):
     kernel = FakeKernel(variants={"good": (5.0, ""), "crash": (5.0, "lost"), "never": (5.0, "")})
     with pytest.raises(DeviceLost, match="--resume"):
         sweep(tmp_path, kernel)
-    found = rows(tmp_path)
-    assert {(r.variant, r.status, r.selected) for r in found} == {
-        ("good", "ok", True),
-        ("crash", "launch-error", False),
-    }
+    found = {(r.variant, r.status, r.selected) for r in rows(tmp_path)}
+    assert found == {("good", "ok", True), ("crash", "launch-error", False)}
     # a new process goes on after the crash
     kernel.prepared.clear()
     kernel.variants["crash"] = (5.0, "")

@@ -116,10 +116,8 @@ def test_another_environment_gets_a_snapshot_of_its_own(tmp_path):
     (tmp_path / "out" / "tuning.csv").unlink()
     session = Session(FakeDevice(), {"fake": kernel}, PEAKS, {"driver": "2"})
     run_experiment(experiment(kernel), session, tmp_path / "out", Choice(resume=True), Silent())
-    assert {(r.variant, r.environment) for r in rows(tmp_path)} == {
-        ("a", "environment.json"),
-        ("b", "environment-2.json"),
-    }
+    named = {(r.variant, r.environment) for r in rows(tmp_path)}
+    assert named == {("a", "environment.json"), ("b", "environment-2.json")}
     assert {r.variant for r in rows(tmp_path) if r.selected} == {"b"}
 
 
@@ -146,32 +144,25 @@ def test_an_interrupt_keeps_the_rows_with_their_selection(tmp_path):
     assert {(r.variant, r.selected) for r in rows(tmp_path)} == {("a", True)}
 
 
-def refused_within_a_run(tmp_path, before=lambda: None):
-    """Runs, and within that begins a second run into the same folder, which must be refused."""
-    kernel = FakeKernel()
-    refused = []
+@pytest.mark.parametrize("cache", ["cache", "another cache"])
+def test_two_runs_never_write_to_one_folder_whatever_their_caches(tmp_path, monkeypatch, cache):
+    kernel, refused = FakeKernel(), []
 
     def second():
-        before()
-        try:
+        monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / cache))
+        with pytest.raises(RecordError, match="another run is writing"):
             sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
-        except RecordError as error:
-            refused.append(str(error))
+        refused.append(True)
 
     kernel.after_prepare = second
     sweep(tmp_path, kernel)
     assert refused
-    assert "another run is writing" in refused[0]
-
-
-def test_two_runs_never_write_to_one_folder(tmp_path):
-    refused_within_a_run(tmp_path)
-
-
-def test_the_lock_holds_across_caches_and_is_no_link(tmp_path, monkeypatch):
-    refused_within_a_run(tmp_path, lambda: monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "another cache")))
     keys = [row.key for row in rows(tmp_path)]
     assert len(keys) == len(set(keys))
+
+
+def test_the_lock_is_no_link(tmp_path):
+    sweep(tmp_path, FakeKernel())
     lock, victim = tmp_path / "out" / ".lock", tmp_path / "victim"
     victim.write_text("mine")
     lock.unlink()

@@ -12,17 +12,8 @@ from nnzbench.records.record import append
 
 
 def row(us=10.0, spread=0.1, samples=25, clock=1980.0, **changes):
-    return record(
-        **{
-            "median_us": us,
-            "q1_us": us - spread / 2,
-            "q3_us": us + spread / 2,
-            "samples": samples,
-            "sm_clock_mhz": clock,
-            "selected": False,
-            **changes,
-        }
-    )
+    times = {"median_us": us, "q1_us": us - spread / 2, "q3_us": us + spread / 2, "samples": samples}
+    return record(**{**times, "sm_clock_mhz": clock, "selected": False, **changes})
 
 
 def failed(**changes):
