@@ -194,7 +194,7 @@ def computed(data: Data, asked: Comparison) -> Iterator[tuple[tuple[str, ...], d
         above = cases(data, group, other, like, True, ())
         for policy in data.policies:
             for values, pairs in paired(group, below, above, policy, asked.by):
-                label = table._split_label(group, values) if values else group.label
+                label = table._named(group, values)["group"] if values else group.label
                 yield (label, mine.label, other.label, policy), statistics(group, pairs)
 
 

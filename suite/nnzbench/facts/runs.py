@@ -19,7 +19,7 @@ from typing import Literal
 from nnzbench.facts.crossover import times_as_fast
 from nnzbench.records import shown
 from nnzbench.records.files import folders, records_file
-from nnzbench.records.record import Key, Record, RecordError, read_records
+from nnzbench.records.record import Record, RecordError, read_records
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
@@ -74,11 +74,9 @@ def compare_files(before: Path, after: Path) -> Comparisons:
     Raises `RecordError` where one has no rows or the GPUs differ.
     """
     a, b = _load(before), _load(after)
-    gpus = {record.gpu for record in a}, {record.gpu for record in b}
-    if gpus[0] != gpus[1]:
-        raise RecordError(
-            f"{before} was measured on {_names(gpus[0])} and {after} on {_names(gpus[1])}: only runs on one GPU compare"
-        )
+    old, new = (", ".join(sorted({record.gpu for record in run})) for run in (a, b))
+    if old != new:
+        raise RecordError(f"{before} was measured on {old} and {after} on {new}: only runs on one GPU compare")
     return compare(a, b)
 
 
@@ -97,15 +95,11 @@ def compare_with_results(before: Path, results: Path) -> Comparisons:
 
 def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
     """Compares rows with equal keys; only rows timed in `before` can regress."""
-    a = _timed(before)
+    a = {(record.gpu, *record.key): record for record in before if record.median_us is not None}
     new = {(record.gpu, *record.key): record for record in after}
     rows = tuple(_judge(record, new[key]) for key, record in a.items() if key in new)
     only_after = sum(1 for key, record in new.items() if record.median_us is not None and key not in a)
     return Comparisons(rows, len(a) - len(rows), only_after)
-
-
-def _names(gpus: set[str]) -> str:
-    return ", ".join(sorted(gpus))
 
 
 def _load(path: Path) -> list[Record]:
@@ -116,20 +110,22 @@ def _load(path: Path) -> list[Record]:
     return records
 
 
-def _timed(records: Iterable[Record]) -> dict[Key, Record]:
-    return {(record.gpu, *record.key): record for record in records if record.median_us is not None}
-
-
 def _judge(before: Record, after: Record) -> Comparison:
+    """A difference stands where it is one in SM clock cycles, too."""
     assert before.median_us is not None
     if after.median_us is None:
         return Comparison(before, after, "FAILED")
-    ratio = times_as_fast(before.median_us, after.median_us)
+    ratio, limit = times_as_fast(before.median_us, after.median_us), 1 + DIFFERENT_BEYOND
     old, new = _interval(before), _interval(after)
-    verdict = _verdict(old, new, ratio, SAME_WITHIN.get(before.policy, 0.0))
-    if verdict in ("FASTER", "SLOWER") and not _confirmed_in_cycles(before, after, ratio):
-        verdict = "UNCLEAR"
-    return Comparison(before, after, verdict, ratio, times_as_fast(old[1], new[0]), times_as_fast(old[0], new[1]))
+    low, high = times_as_fast(old[1], new[0]), times_as_fast(old[0], new[1])
+    clocks = before.sm_clock_mhz, after.sm_clock_mhz
+    cycles = ratio * clocks[1] / clocks[0] if clocks[0] and clocks[1] else ratio
+    verdict: Verdict = "UNCLEAR"
+    if low > limit or high < 1 / limit:
+        verdict = "SLOWER" if min(low, cycles) > limit else "FASTER" if max(high, cycles) < 1 / limit else "UNCLEAR"
+    elif abs(math.log(ratio)) <= math.log1p(SAME_WITHIN.get(before.policy, 0.0)):
+        verdict = "SAME"
+    return Comparison(before, after, verdict, ratio, low, high)
 
 
 def _interval(record: Record) -> tuple[float, float]:
@@ -140,21 +136,3 @@ def _interval(record: Record) -> tuple[float, float]:
     error = 1.2533 * spread / 1.349 / math.sqrt(record.samples or 1)
     half = Z * error + RESOLUTION_US.get(record.policy, 0.0)
     return max(median - half, median * 1e-3), median + half
-
-
-def _verdict(before: tuple[float, float], after: tuple[float, float], ratio: float, same_within: float) -> Verdict:
-    limit = 1 + DIFFERENT_BEYOND
-    if after[0] > before[1] * limit:
-        return "SLOWER"
-    if after[1] * limit < before[0]:
-        return "FASTER"
-    return "SAME" if abs(math.log(ratio)) <= math.log1p(same_within) else "UNCLEAR"
-
-
-def _confirmed_in_cycles(before: Record, after: Record, ratio: float) -> bool:
-    """Whether the difference stands when both times are counted in SM clock cycles."""
-    if not before.sm_clock_mhz or not after.sm_clock_mhz:
-        return True
-    cycles = ratio * after.sm_clock_mhz / before.sm_clock_mhz
-    limit = 1 + DIFFERENT_BEYOND
-    return cycles > limit if ratio > 1 else cycles < 1 / limit

@@ -27,6 +27,7 @@ APART = 0.05
 """Share by which the SM clocks of a pair differ from which on its ratio is of the clocks, too."""
 RESAMPLES = 2000
 """Bootstrap samples of each interval; their seed is fixed."""
+UNITS = {"n": " columns", "level": " % zeros"}
 
 
 class Fact(NamedTuple):
@@ -144,9 +145,8 @@ def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def write(facts: pd.DataFrame, folder: Path) -> Path:
     """Writes `facts.csv`, with the same six digits on every machine."""
-    path = folder / FILE
-    paths.write_csv(facts, path)
-    return path
+    paths.write_csv(facts, folder / FILE)
+    return folder / FILE
 
 
 def ideal_us(dense_us: Any, zeros: Any, overhead_us: Any) -> Any:
@@ -174,18 +174,14 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
     if group.ideal:
         over_us = ideal_us(over_us, below["sparsity"].to_numpy(float), below["floor_us"].to_numpy(float))
     runs = below["run"].to_numpy(object)
+    clocks, others = (side["sm_clock_mhz"].to_numpy(float) for side in (below, above))  # NaN is apart from nothing
     return below.assign(
         over_median_us=over_us,
         ratio=over_us / us,
         tuned=below["tuned"].to_numpy(bool) & above["tuned"].to_numpy(bool),
         one_run=(runs == above["run"].to_numpy(object)) & (runs != ""),
-        apart=_apart(below["sm_clock_mhz"].to_numpy(float), above["sm_clock_mhz"].to_numpy(float)),
+        apart=np.abs(clocks - others) > APART * np.maximum(clocks, others),
     )
-
-
-def _apart(clocks: Any, others: Any) -> Any:
-    """Which pairs of SM clocks differ too much; not those of which one is not known."""
-    return np.abs(clocks - others) > APART * np.maximum(clocks, others)
 
 
 def _summed(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
@@ -221,12 +217,10 @@ def _rows(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str
         return [{"group": group.label, **_statistics(group, pairs)}]
     if not pairs.duplicated(list(by)).any():
         return _alone(group, pairs, by)
-    out = []
-    for values, some in pairs.groupby(list(by), sort=False, dropna=False):
-        found = dict(zip(by, values, strict=True))
-        named = {attribute(str(name)): value for name, value in found.items()}
-        out.append({**named, "group": _split_label(group, found), **_statistics(group, some)})
-    return out
+    parts = [
+        (dict(zip(by, values, strict=True)), some) for values, some in pairs.groupby(list(by), sort=False, dropna=False)
+    ]
+    return [{**_named(group, values), **_statistics(group, some)} for values, some in parts]
 
 
 def _alone(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str, Any]]:
@@ -235,29 +229,22 @@ def _alone(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[st
     ends = dict.fromkeys(("low", "high", "worst", "best"), ratio)
     rows = pairs[[*by, "ratio", "tuned", "one_run", "apart"]].assign(wins=(ratio > 1).astype(int), **ends)
     found: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
-    labels = [_split_label(group, {name: one[name] for name in by}) for one in found]
-    named = [{attribute(name): one[name] for name in by} for one in found]
-    return [{**one, **of, "n": 1, "group": label} for one, of, label in zip(found, named, labels, strict=True)]
+    return [{**one, **_named(group, {name: one[name] for name in by}), "n": 1} for one in found]
 
 
-def _split_label(group: Group, values: Mapping[str, object]) -> str:
-    return ", ".join([group.label] * (group != ALL) + [_value(*one) for one in values.items()])
-
-
-def _value(name: str, value: object) -> str:
-    """`16 columns`, `90 % zeros`, or the value as it is."""
-    if name in ("n", "level"):
-        return f"{value:g} columns" if name == "n" else f"{value:g} % zeros"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _named(group: Group, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes, and `group` in words: `16 columns`, `90 % zeros`, or the value as it is."""
+    words = [f"{one:g}" if isinstance(one, float) or name in UNITS else str(one) for name, one in values.items()]
+    words = [word + UNITS.get(name, "") for name, word in zip(values, words, strict=True)]
+    label = ", ".join([group.label] * (group != ALL) + words)
+    return {**{attribute(name): value for name, value in values.items()}, "group": label}
 
 
 def _statistics(group: Group, pairs: pd.DataFrame) -> dict[str, Any]:
     ratios = pairs["ratio"].to_numpy(float)
     weights = pairs["count"].to_numpy(float) if group.counted else np.ones(len(ratios))
-    ratio: float
     if group.statistic == "total":
-        ratio = math.fsum(weights * pairs["over_median_us"]) / math.fsum(weights * pairs["median_us"])
-        low = high = ratio
+        ratio = low = high = math.fsum(weights * pairs["over_median_us"]) / math.fsum(weights * pairs["median_us"])
     else:
         matrices = pairs["source"].to_numpy() if group.by_matrix else np.arange(len(ratios))
         ratio, low, high = _mean(ratios, weights, matrices, geometric=group.statistic == "geometric mean")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -37,48 +38,40 @@ Whether a pattern is the real one or a stand-in makes no difference here. `cover
 """
 
 
-class Cell(NamedTuple):
-    """What is to be measured once."""
-
-    case: str
-    dtype: str
-    kernel: str
-    policy: str
+CELL = ["case", "dtype", "kernel", "policy"]
+"""What is to be measured once."""
+STATES = ["timed", "refused", "failed", "missing"]
+NUMBERS = ["expected", *STATES]
 
 
 @cache
-def expected(experiment: str) -> tuple[Cell, ...]:
-    """The cells of one experiment, in the order of its table; none for what is not listed or runs nothing."""
-    listed = EXPERIMENTS.get(experiment)
-    if listed is None or not listed.kernels:
-        return ()
-    try:
-        work = plan_work(listed, kernels(), Choice())
-    except MatrixError:  # no problem table, as for what a test or a user declares
-        return ()
-    return tuple(
-        Cell(case_of(problem.name), problem.dtype, kernel, policy)
+def expected(experiment: str) -> pd.DataFrame:
+    """The cells of one experiment (columns `CELL`), in the order of its table; none for what is not listed or runs
+    nothing."""
+    listed, work = EXPERIMENTS.get(experiment), []
+    if listed is not None and listed.kernels:
+        with suppress(MatrixError):  # no problem table, as for what a test or a user declares
+            work = plan_work(listed, kernels(), Choice())
+    cells = [
+        (case_of(problem.name), problem.dtype, kernel, policy)
         for problem, names in work
         for kernel in names
-        for policy in listed.policies
-    )
+        for policy in (listed.policies if listed else ())
+    ]
+    return pd.DataFrame(cells, columns=CELL)
 
 
-def states(experiment: str, records: pd.DataFrame) -> dict[Cell, str]:
-    """`timed`, `refused`, `failed` or `missing` of every expected cell."""
-    found: dict[Cell, set[str]] = {}
-    columns = ["problem", "dtype", "kernel", "policy", "status"]
-    for problem, dtype, kernel, policy, status in records[columns].drop_duplicates().itertuples(index=False):
-        found.setdefault(Cell(case_of(problem), dtype, kernel, policy), set()).add(status)
-    return {cell: _state(cell.kernel, found.get(cell, set())) for cell in expected(experiment)}
-
-
-def _state(kernel: str, statuses: set[str]) -> str:
-    if "ok" in statuses:
-        return "timed"
-    if any(is_fault(status, kernel) for status in statuses):
-        return "failed"
-    return "refused" if statuses else "missing"
+def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
+    """Every expected cell with its `state`, one of `STATES`."""
+    rows = records[["problem", *CELL[1:], "status"]].drop_duplicates()
+    said = [
+        "timed" if status == "ok" else "failed" if is_fault(status, kernel) else "refused"
+        for status, kernel in zip(rows["status"], rows["kernel"], strict=True)
+    ]
+    best = pd.Categorical(said, ["timed", "failed", "refused"], ordered=True)
+    rows = rows.assign(case=rows["problem"].map(case_of), state=best).sort_values("state", kind="stable")
+    found = expected(experiment).merge(rows.drop_duplicates(CELL)[[*CELL, "state"]], how="left", on=CELL)
+    return found.assign(state=found["state"].astype(object).fillna("missing"))
 
 
 class Counted(NamedTuple):
@@ -116,13 +109,9 @@ def _share(missing: int, expected: int) -> str:
     return f"{'all' if missing == expected else missing} of {expected}"
 
 
-def _counts(found: dict[Cell, str]) -> pd.DataFrame:
-    names = ["timed", "refused", "failed", "missing"]
-    counted: dict[tuple[str, str, str], Counter[str]] = {}
-    for cell, state in found.items():
-        counted.setdefault((cell.kernel, cell.dtype, cell.policy), Counter())[state] += 1
-    rows = [[*key, sum(count.values()), *(count[name] for name in names)] for key, count in counted.items()]
-    return pd.DataFrame(rows, columns=["kernel", "dtype", "policy", "expected", *names])
+def _counts(found: pd.DataFrame) -> pd.DataFrame:
+    counted = found.assign(expected=1, **{name: (found["state"] == name).astype(int) for name in STATES})
+    return counted.groupby(["kernel", "dtype", "policy"], sort=False)[NUMBERS].sum().reset_index()
 
 
 def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
@@ -133,7 +122,7 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
     path = reports / gpu / FILE
     tables, reasons = [], []
     for name in EXPERIMENTS:
-        if not expected(name):
+        if expected(name).empty:
             continue
         counted = known.get(reports / gpu / name) or count(name, _records(reports / gpu / name))
         tables.append(counted.cells.assign(experiment=name)[["experiment", *counted.cells]])
@@ -151,59 +140,52 @@ def _records(folder: Path) -> pd.DataFrame:
 
 
 def _reasons(experiment: str, records: pd.DataFrame) -> list[list[str]]:
-    wanted = set(expected(experiment))
-    found: dict[tuple[str, str], Counter[str]] = {}
-    for row in each(records[records["status"] != "ok"]):
-        if Cell(case_of(row.problem), row.dtype, row.kernel, row.policy) in wanted:
-            found.setdefault((row.kernel, row.dtype), Counter())[row.reason or row.status] += 1
+    rows = records[records["status"] != "ok"]
+    said = rows["reason"].where(rows["reason"] != "", rows["status"])
+    rows = rows.assign(case=rows["problem"].map(case_of), said=said)
     lines = []
-    for (kernel, dtype), count in found.items():
-        said = [f"{reason} ({times} rows)" for reason, times in count.most_common(REASONS)]
-        rest = len(count) - len(said)
-        lines.append([experiment, kernel, dtype, "; ".join(said) + (f"; {rest} more" if rest else "")])
+    for key, some in rows.merge(expected(experiment), on=CELL).groupby(["kernel", "dtype"], sort=False)["said"]:
+        count = Counter(some)
+        told = [f"{reason} ({times} rows)" for reason, times in count.most_common(REASONS)]
+        rest = len(count) - len(told)
+        lines.append([experiment, *map(str, key), "; ".join(told) + (f"; {rest} more" if rest else "")])
     return lines
 
 
 def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
-    numbers = ["expected", "timed", "refused", "failed", "missing"]
     sums = whole.groupby("experiment", sort=False)[["missing", "expected"]].sum()
     none = sums["missing"] == sums["expected"]
-    unrecorded = [f"`{name}`" for name in whole["experiment"].unique() if none[name]]
+    unrecorded = [f"`{name}`" for name in none.index[none]]
     whole = whole[~whole["experiment"].map(none)]
-    total = whole[numbers].sum()
-    cold = whole[whole["policy"] == "cold"][numbers].sum()
+    total, cold = whole[NUMBERS].sum(), whole[whole["policy"] == "cold"][NUMBERS].sum()
     head = (
         f"Of {total['expected']:,} cells {total['timed']:,} are timed, {total['refused']:,} refused with a reason and "
         f"{total['failed']:,} failed; {total['missing']:,} are missing ({_percent(total)}), {cold['missing']:,} of "
         f"them under the cold policy ({_percent(cold)} of those)."
     )
-    per = whole.groupby(["experiment", "policy"], sort=False)[numbers].sum().reset_index()
-    overview = [
-        [row["experiment"], row["policy"], *(f"{row[name]:,}" for name in numbers), _percent(row)]
-        for _, row in per.iterrows()
-    ]
-    lacking = whole[whole["missing"] > 0]
-    lines = [
-        [row["experiment"], row["kernel"], row["dtype"], row["policy"], *(f"{row[name]:,}" for name in numbers)]
-        for _, row in lacking.iterrows()
-    ]
-    missing = markdown(["experiment", "kernel", "inputs", "policy", *numbers], lines, left=4)
+    per = whole.groupby(["experiment", "policy"], sort=False)[NUMBERS].sum().reset_index()
+    overview = [[*line, _percent(row)] for line, (_, row) in zip(_lines(per), per.iterrows(), strict=True)]
+    lacking = _lines(whole[whole["missing"] > 0])
+    missing = markdown(["experiment", "kernel", "inputs", "policy", *NUMBERS], lacking, left=4)
     refused = markdown(["experiment", "kernel", "inputs", "why not"], reasons, left=4)
+    cells = markdown(["experiment", "policy", *NUMBERS, "missing, %"], overview, left=2)
     parts = [
         f"# Coverage on {gpu}",
         f"**{head}**",
         *([f"Not recorded on this GPU, and not counted here: {', '.join(unrecorded)}."] if unrecorded else []),
         INTRO.rstrip(),
         "## By experiment",
-        folded(
-            markdown(["experiment", "policy", *numbers, "missing, %"], overview, left=2), "Cells of each experiment"
-        ),
+        folded(cells, "Cells of each experiment"),
         "## Where cells are missing",
-        folded(missing, "By kernel") if lines else "Nowhere.",
+        folded(missing, "By kernel") if lacking else "Nowhere.",
         "## Reasons",
         folded(refused, "Why kernels were refused") if reasons else "None.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _lines(table: pd.DataFrame) -> list[list[str]]:
+    return [[f"{one:,}" if isinstance(one, int) else one for one in row] for row in table.itertuples(index=False)]
 
 
 def _percent(row: pd.Series[int]) -> str:

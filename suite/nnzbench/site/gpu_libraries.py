@@ -72,12 +72,13 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
     same = rows.groupby(PROGRAM, sort=False)[["cubin", "bits"]].nunique().eq(1).all(axis=1).reset_index(name="equal")
     differ = [f"{row.kernel} ({row.op}, {row.inputs})" for row in each(same[~same["equal"]])]
     bits = "all of them" if not differ else f"all but {', '.join(differ)}"
+    turns = [list(dict.fromkeys(rows.loc[rows["round"] == number, "library"])) for number in (1, 2)]
     parts = [
         f"# The GPU's libraries side by side on {context.gpu_name(gpu, snapshot)}",
         f"**{len(programs)} programs of {programs['kernel'].nunique()} kernels through {', '.join(libraries)}: same "
         f"cubin and same bits for {bits}.**",
         *(_finding(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
-        INTRO.format(order="the same" if _in_turns(rows, 1) == _in_turns(rows, 2) else "the other"),
+        INTRO.format(order="the same" if turns[0] == turns[1] else "the other"),
         *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         f"Measured {context.recorded_on(snapshot) or GAP} by {context.commit(snapshot)}. Again, on a GPU: "
         "`python runners/gpu_studies.py devices`.",
@@ -85,17 +86,12 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _in_turns(rows: pd.DataFrame, number: int) -> list[str]:
-    """The libraries as they followed each other in that round."""
-    return list(dict.fromkeys(rows[rows["round"] == number]["library"]))
-
-
 def _finding(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
     """The libraries in the mean; typical, rare and largest difference, beside what repeating alone differs by."""
-    told = []
-    for column in ("between", "repeated"):
-        values = found[column]
-        told.append(", ".join(f"{100 * values.quantile(q):.1f} %" for q in (0.5, 0.9, 1.0)))
+    told = [
+        ", ".join(f"{100 * found[column].quantile(q):.1f} %" for q in (0.5, 0.9, 1.0))
+        for column in ("between", "repeated")
+    ]
     noise = float(found["repeated"].max())
     beyond = found[found["between"] > noise]
     names = ", ".join(f"{row.kernel} {row.op} {row.inputs} ({100 * row.between:.1f} %)" for row in each(beyond))
@@ -114,17 +110,11 @@ def _finding(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
 def _table(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
     lines = [
         [
-            *(row.kernel, row.op, row.inputs, f"`{row.variant}`"),
-            *(number(getattr(row, name)) for name in _safe(libraries)),
-            f"{100 * row.between:.1f} %",
-            f"{100 * row.repeated:.1f} %",
+            *(row["kernel"], row["op"], row["inputs"], f"`{row['variant']}`"),
+            *(number(row[name]) for name in libraries),
+            *(f"{100 * row[name]:.1f} %" for name in ("between", "repeated")),
         ]
-        for row in each(found.rename(columns=dict(zip(libraries, _safe(libraries), strict=True))))
+        for row in found.to_dict("records")
     ]
     header = ["kernel", "op", "inputs", "program", *(f"{name} (µs)" for name in libraries), "between", "repeated"]
     return folded(markdown(header, lines, left=4), f"Every program, {policy}")
-
-
-def _safe(libraries: list[str]) -> list[str]:
-    """Names that a row's attributes can have."""
-    return [f"library_{at}" for at in range(len(libraries))]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html as stdlib_html
+import json
 import re
+import zlib
 from pathlib import Path
 
 import fake_records
@@ -13,7 +16,6 @@ import pytest
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.record import Record
 from nnzbench.site.build import find
-from nnzbench.site.index import data
 from nnzbench.site.index import page as html
 
 H200, OTHER = "nvidia-h200", "nvidia-l4"
@@ -40,7 +42,8 @@ def rendered(reports: Path) -> str:
 
 
 def data_of(text: str) -> dict:
-    return data.decode(re.search(r'<script type="application/octet-stream" id="data">(.*?)</script>', text)[1])
+    encoded = re.search(r'<script type="application/octet-stream" id="data">(.*?)</script>', text)[1]
+    return json.loads(zlib.decompress(base64.b64decode(encoded)))
 
 
 def visible(text: str) -> str:

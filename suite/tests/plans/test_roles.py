@@ -69,7 +69,7 @@ def best_cells(results):
     """Every ratio of the best of ours over cuBLAS, problem by problem, and the cells of the generations."""
     facts = compare(Data(results), Comparison((written_here(), own()), (CUBLAS,), by=("stem",)))
     out = list(facts[["group", "subject", "policy", "ratio"]].itertuples(index=False, name=None))
-    across = generations.tabulate_sets([results])
+    across = generations.tabulate([results])
     marked = across[across["kind"].eq("measured") & across["role"].ne("")]
     columns = ["problem", "policy", "kernel", "time_us", "baseline", "role"]
     return out + list(marked[columns].itertuples(index=False, name=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pandas as pd
@@ -27,8 +28,6 @@ class Network:
     """Sum over the layers, each as often as it occurs; None where a layer was not timed."""
     depthwise_us: float
     """Of it, the depthwise convolutions."""
-    missing: tuple[str, ...]
-    """Labels of the layers without a time."""
 
     @property
     def sparse(self) -> bool:
@@ -59,21 +58,18 @@ def mobilenets(
     rows = rows.assign(label=[label_of(name) for name in rows["problem"]])
     sides = (SPARSE, sparse, dense)
     times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
-    networks: dict[str, list[tuple[str, int, float | None]]] = {}
+    networks: dict[str, list[tuple[str, float]]] = {}
     for row in tables.rows(MOBILENET):
-        label = row.problem.label
-        network, _, _ = label.rpartition("_")
-        side = SPARSE if row.problem.op == "depthwise" else sparse if row.problem.sparsity else dense
-        us = times[side].get(label)
-        networks.setdefault(network, []).append((label, row.count, None if us is None else float(us)))
-    return [_network(name, layers) for name, layers in networks.items()]
-
-
-def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
-    missing = tuple(label for label, _, us in layers if us is None)
-    times = [(label, count * (us or 0.0)) for label, count, us in layers]
-    total = None if missing else sum(us for _, us in times)
-    return Network(name, total, sum(us for label, us in times if "_dw" in label), missing)
+        op, label = row.problem.op, row.problem.label
+        side = SPARSE if op == "depthwise" else sparse if row.problem.sparsity else dense
+        us = row.count * float(times[side].get(label, math.nan))
+        networks.setdefault(label.rpartition("_")[0], []).append((op, us))
+    out = []
+    for name, layers in networks.items():
+        total = sum(us for _, us in layers)
+        depthwise = sum(us for op, us in layers if op == "depthwise")
+        out.append(Network(name, None if math.isnan(total) else total, depthwise))
+    return out
 
 
 def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: int, features: int, nnz: int) -> int:

@@ -1,5 +1,6 @@
 "use strict";
-// What the records say of a layer: the rule of facts/nearby.py, which a test holds this against. No element is touched.
+// What the records say of a layer: of its operation, arithmetic and kind of pattern the nearest matrix that has it, or that has
+// neighbours on both sides, within an octave in each size and five points of zeros. No element is touched.
 // A point is {rows, inner, columns, zeros, ratio, tuned, at}; asked is {rows, inner, columns, zeros}.
 const nearby = (() => {
   const OCTAVE = 2, POINTS = 5, SAME_POINTS = 1, SAME_NONZEROS = 1.1;

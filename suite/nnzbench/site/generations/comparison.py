@@ -34,7 +34,7 @@ CASE = ["gpu", "kind", "experiment", "case", "policy"]
 """What one problem on one GPU is, whoever measured it."""
 
 
-def tabulate(reports: Path) -> pd.DataFrame:
+def tabulate(sets: Sequence[ResultSet]) -> pd.DataFrame:
     """One row per GPU, problem, kernel, arithmetic and policy with a time or a published speed-up; of a kernel with a
     paper's variants and this project's, one of each.
 
@@ -49,14 +49,7 @@ def tabulate(reports: Path) -> pd.DataFrame:
     time on another GPU the fastest of that paper's method, written anew, or of the library that it timed.
     `untuned` names the kernels that compete for the row and that the run did not tune there; `speedup_untuned` says
     whether there is one, or the baseline's was not tuned.
-
-    Raises `RecordError` for a result set that breaks the schema.
     """
-    return tabulate_sets(load_sets(reports))
-
-
-def tabulate_sets(sets: Sequence[ResultSet]) -> pd.DataFrame:
-    """The same of result sets that are loaded already."""
     rows = [*(row for results in sets for row in _measured(results)), *_published()]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _order(_with_roles(frame))

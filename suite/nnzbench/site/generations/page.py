@@ -37,7 +37,7 @@ def write(reports: Path) -> Path | None:
     sets = generations.load_sets(reports)
     if not sets:
         return None
-    frame = generations.tabulate_sets(sets)
+    frame = generations.tabulate(sets)
     names = names_of(frame, sets)
     found = compare(frame, names)
     folder = reports / FOLDER

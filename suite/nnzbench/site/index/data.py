@@ -69,12 +69,6 @@ def encode(data: Mapping[str, Any]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def decode(text: str) -> dict[str, Any]:
-    """The same back."""
-    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
-    return found
-
-
 def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
     """Everything the page filters, draws and asks; `rows`, `problems` and `layers` are columns of equal length."""
     experiments, gpus, variants, series = Numbers(), Numbers(), Numbers(), Numbers()

@@ -1,8 +1,7 @@
-"""index.html agrees with facts in a browser: 200 recorded layers, 200 that are not, and 50 cells of its map."""
+"""index.html agrees with facts: 200 recorded layers, 200 that are not, and 50 cells of its map, also in a browser."""
 
 from __future__ import annotations
 
-import functools
 import html
 import json
 import random
@@ -18,7 +17,6 @@ from nnzbench import paths
 from nnzbench.facts import nearby
 from nnzbench.facts.cells import cells
 from nnzbench.facts.data import Data
-from nnzbench.facts.nearby import Asked, Found, Point
 from nnzbench.facts.results import load
 from nnzbench.facts.selector import dense_of
 from nnzbench.facts.table import Comparison, compare
@@ -29,6 +27,7 @@ from nnzbench.site.index import page
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 SETS = ("llm_layers", "sparsert_table1", "balanced_figure4", "nm_sparsity", "sputnik_figure1", "granularity")
 COUNT, PRESSED = 200, 50
+SIZES = ["rows", "inner", "columns"]
 SCRIPT = Path(page.__file__).parents[2] / "report" / "static" / "nearby.js"
 ASK = """
 const ask = (layers, questions) => questions.map(({ kind, asked }) =>
@@ -84,47 +83,40 @@ def table_of_layers(sets):
     return pd.concat(map(nearby.layers, sets), ignore_index=True)
 
 
-def kind_of(row) -> dict:
-    return {name: row[name] for name in nearby.KIND}
-
-
 @pytest.fixture(scope="module", name="questions")
-def questions_of(table) -> list[tuple[dict, Asked]]:
+def questions_of(table) -> list[dict]:
     """Recorded layers first, then such with other sizes and zeros."""
     draw = random.Random(0)
-    sizes = ["rows", "inner", "columns", "zeros"]
-    rows = table.drop_duplicates([*nearby.KIND, *sizes]).sample(COUNT, random_state=0).to_dict("records")
-    known = [(kind_of(row), Asked(*(row[name] for name in sizes))) for row in rows]
+    names = [*SIZES, "zeros"]
+    rows = table.drop_duplicates([*nearby.KIND, *names]).sample(COUNT, random_state=0).to_dict("records")
+    keys = {"kind": nearby.KIND, "asked": names}
+    known = [{key: {name: row[name] for name in some} for key, some in keys.items()} for row in rows]
 
-    def moved(asked: Asked) -> Asked:
-        scale = [draw.choice((0.2, 0.6, 0.8, 1, 1, 1, 1.5, 3)) for _ in range(3)]
-        zeros = min(99.9, max(0, asked.zeros + draw.choice((-8, -3, -1.5, 0, 0.4, 2, 4))))
-        return Asked(*(max(1, round(size * by)) for size, by in zip(asked[:3], scale, strict=True)), round(zeros, 3))
+    def moved(asked: dict) -> dict:
+        sizes = {one: max(1, round(asked[one] * draw.choice((0.2, 0.6, 0.8, 1, 1, 1, 1.5, 3)))) for one in SIZES}
+        zeros = min(99.9, max(0, asked["zeros"] + draw.choice((-8, -3, -1.5, 0, 0.4, 2, 4))))
+        return {**sizes, "zeros": round(zeros, 3)}
 
-    return [*known, *((kind, moved(asked)) for kind, asked in known)]
-
-
-@pytest.fixture(scope="module", name="wanted")
-def answers_in_python(table, questions) -> list[Found | str]:
-    points = functools.cache(lambda *kind: nearby.points_of(table, **dict(zip(nearby.KIND, kind, strict=True))))
-    return [nearby.answer(points(*kind.values()), asked) for kind, asked in questions]
+    return [*known, *({**one, "asked": moved(one["asked"])} for one in known)]
 
 
-def as_json(questions) -> str:
-    return json.dumps([{"kind": kind, "asked": asked._asdict()} for kind, asked in questions])
+def by_node(expression: str, **values: str) -> list:
+    """What the page's script makes of values in JSON."""
+    if shutil.which("node") is None:
+        pytest.skip("Node is not installed")
+    told = "".join(f"const {name} = {value};" for name, value in values.items())
+    code = f"const nearby = require({json.dumps(str(SCRIPT))});{ASK}{told}console.log(JSON.stringify({expression}));"
+    done = subprocess.run(["node", "-"], input=code, capture_output=True, text=True, timeout=600, check=True)
+    return json.loads(done.stdout)
 
 
-def agree(answers, wanted) -> None:
-    assert len(answers) == len(wanted) == 2 * COUNT
-    for one, other in zip(answers, wanted, strict=True):
-        if isinstance(other, str):
-            assert one == other
-        else:
-            assert one["ratio"] == pytest.approx(other.ratio, rel=1e-4)
-            assert (one["tuned"], tuple(one["points"])) == (other.tuned, other.points)
+@pytest.fixture(scope="module", name="answers")
+def answers_of_the_script(table, questions) -> list[dict | str]:
+    layers = table.assign(at=table.index).to_json(orient="records", double_precision=15)
+    return by_node("ask(layers, questions)", layers=layers, questions=json.dumps(questions))
 
 
-def test_recorded_layers_are_their_facts(sets, table, questions, wanted):
+def test_recorded_layers_are_their_facts(sets, table, questions, answers):
     """By the table of facts itself, which knows nothing of layers."""
     facts = {}
     for data in sets:
@@ -135,33 +127,24 @@ def test_recorded_layers_are_their_facts(sets, table, questions, wanted):
             ):
                 found = compare(data, Comparison((subject,), baselines, by=("problem",)))
                 names = ["experiment", "problem", "baseline", "policy", "ratio", "tuned"]
-                facts |= {
-                    (math, *key): value for *key, ratio, tuned in found[names].to_numpy() for value in [(ratio, tuned)]
-                }
-    for (kind, _), one in zip(questions, wanted[:COUNT], strict=False):
-        assert isinstance(one, Found)
-        row = table.loc[one.points[0]]
-        assert (one.ratio, one.tuned) == pytest.approx(
-            facts[kind["math"], row.experiment, row.problem, kind["baseline"], kind["policy"]]
-        )
+                facts |= {(math, *key): (ratio, tuned) for *key, ratio, tuned in found[names].to_numpy()}
+    for one, found in zip(questions, answers[:COUNT], strict=False):
+        row, kind = table.loc[found["points"][0]], one["kind"]
+        wanted = facts[kind["math"], row.experiment, row.problem, kind["baseline"], kind["policy"]]
+        assert (found["ratio"], found["tuned"]) == pytest.approx(wanted)
 
 
-def test_other_layers_are_answered_or_said_to_be_missing(wanted):
-    answers = wanted[COUNT:]
-    assert {one for one in answers if isinstance(one, str)} == {"size", "columns", "zeros"}
-    assert {len(one.points) for one in answers if isinstance(one, Found)} >= {1, 2}
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
-def test_the_script_has_the_same_rule(table, questions, wanted, tmp_path):
-    code = tmp_path / "ask.js"
-    code.write_text(
-        f"const nearby = require({json.dumps(str(SCRIPT))});{ASK}"
-        f"const layers = {table.to_json(orient='records', double_precision=15)}.map((one, at) => ({{ ...one, at }}));"
-        f"console.log(JSON.stringify(ask(layers, {as_json(questions)})));"
-    )
-    done = subprocess.run(["node", str(code)], capture_output=True, text=True, timeout=600, check=True)
-    agree(json.loads(done.stdout), wanted)
+def test_other_layers_are_made_of_neighbours_or_said_to_be_missing(table, questions, answers):
+    found = answers[COUNT:]
+    assert {one for one in found if isinstance(one, str)} == {"size", "columns", "zeros"}
+    assert {len(one["points"]) for one in found if not isinstance(one, str)} >= {1, 2}
+    for question, one in zip(questions[COUNT:], found, strict=True):
+        if not isinstance(one, str):
+            near, asked = table.loc[one["points"]], question["asked"]
+            assert all(((near[size] <= 2 * asked[size]) & (2 * near[size] >= asked[size])).all() for size in SIZES)
+            assert (near["zeros"] - asked["zeros"]).abs().max() <= 5
+            assert near["ratio"].min() * 0.999 <= one["ratio"] <= near["ratio"].max() * 1.001
+            assert one["tuned"] == near["tuned"].all()
 
 
 @pytest.fixture(scope="module", name="pressed")
@@ -177,7 +160,7 @@ def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
         pytest.skip("no Chromium to open the page with")
     folder = tmp_path_factory.mktemp("page")
     asked = pressed[["math", "policy", "rows", "inner", "columns", "level"]].to_json(orient="records")
-    probe = PROBE.replace("QUESTIONS", as_json(questions)).replace("CELLS", asked)
+    probe = PROBE.replace("QUESTIONS", json.dumps(questions)).replace("CELLS", asked)
     path = folder / "index.html"
     text = page.render([one.results for one in sets], SETS)
     path.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{probe}'), encoding="utf-8")
@@ -191,8 +174,11 @@ def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
     return json.loads(html.unescape(found[1]))
 
 
-def test_the_page_answers_in_a_browser(told, wanted):
-    agree(told["answers"], wanted)
+def test_the_page_answers_in_a_browser(told, answers):
+    assert len(told["answers"]) == len(answers) == 2 * COUNT
+    for one, other in zip(told["answers"], answers, strict=True):
+        same = other if isinstance(other, str) else {**other, "ratio": pytest.approx(other["ratio"], 1e-4)}
+        assert one == same
 
 
 def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
@@ -217,38 +203,39 @@ def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
         assert min(time for work, time in times if work == "dense") == pytest.approx(row["baseline_us"], rel=1e-3)
 
 
-def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) -> Point:
-    return Point(rows, inner, columns, zeros, ratio, tuned, 0)
+def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) -> dict:
+    return locals()
 
 
-@pytest.mark.parametrize(
-    ("points", "wanted"),
-    [
-        ([point(8, ratio=4.0), point(32, ratio=1.0)], 2.0),
-        ([point(8, ratio=4.0, tuned=False), point(32, ratio=1.0)], 2.0),
-        ([point(zeros=88.0, ratio=4.0), point(zeros=91.6667, ratio=1.0)], 2.0),  # 12 and 8.33 % nonzeros
-        ([point(zeros=90.5, ratio=3.0)], 3.0),  # the same zeros
-        ([point(ratio=1.5, tuned=False), point(zeros=90.001, ratio=3.0)], 3.0),  # of the same zeros the tuned one
-        ([point(zeros=88.9, ratio=1.5), point(zeros=89.1, ratio=3.0, tuned=False)], 3.0),
-        ([point(rows=8192, ratio=3.0)], 3.0),
-        ([point(rows=8192, ratio=3.0), point(inner=3000, ratio=5.0)], 5.0),  # the nearer matrix
-        ([point(8)], "columns"),
-        ([point(4), point(64)], "columns"),
-        ([point(zeros=88.0)], "zeros"),
-        ([point(zeros=84.0), point(zeros=96.0)], "zeros"),
-        ([point(rows=9000)], "size"),
-        ([], "kind"),
-    ],
-)
-def test_neighbours_lie_within_an_octave_and_five_points(points, wanted):
-    points = [one._replace(at=at) for at, one in enumerate(points)]
-    found = nearby.answer(points, Asked(4096, 4096, 16, 90.0))
-    if isinstance(wanted, str):
-        assert found == wanted
-    else:
-        assert isinstance(found, Found)
-        assert found.ratio == pytest.approx(wanted, rel=1e-3)
-        assert found.tuned == all(points[at].tuned for at in found.points)
+NEIGHBOURS = [
+    ([point(8, ratio=4.0), point(32, ratio=1.0)], 2.0),
+    ([point(8, ratio=4.0, tuned=False), point(32, ratio=1.0)], 2.0),
+    ([point(zeros=88.0, ratio=4.0), point(zeros=91.6667, ratio=1.0)], 2.0),  # 12 and 8.33 % nonzeros
+    ([point(n, z, by) for n, by in ((8, 4.0), (32, 1.0)) for z in (88.0, 91.6667)], 2.0),
+    ([point(zeros=90.5, ratio=3.0)], 3.0),  # the same zeros
+    ([point(ratio=1.5, tuned=False), point(zeros=90.001, ratio=3.0)], 3.0),  # of the same zeros the tuned one
+    ([point(zeros=88.9, ratio=1.5), point(zeros=89.1, ratio=3.0, tuned=False)], 3.0),
+    ([point(rows=8192, ratio=3.0)], 3.0),
+    ([point(rows=8192, ratio=3.0), point(inner=3000, ratio=5.0)], 5.0),  # the nearer matrix
+    ([point(8)], "columns"),
+    ([point(4), point(64)], "columns"),
+    ([point(zeros=88.0)], "zeros"),
+    ([point(zeros=84.0), point(zeros=96.0)], "zeros"),
+    ([point(rows=9000)], "size"),
+    ([], "kind"),
+]
+
+
+def test_neighbours_lie_within_an_octave_and_five_points():
+    cases = [[{**one, "at": at} for at, one in enumerate(points)] for points, _ in NEIGHBOURS]
+    asked = json.dumps(point())
+    found = by_node("cases.map((points) => nearby.answer(points, asked))", cases=json.dumps(cases), asked=asked)
+    for (points, wanted), one in zip(NEIGHBOURS, found, strict=True):
+        if isinstance(wanted, str):
+            assert one == wanted, points
+        else:
+            assert one["ratio"] == pytest.approx(wanted, rel=1e-3), points
+            assert one["tuned"] == all(points[at]["tuned"] for at in one["points"])
 
 
 def test_patterns_of_a_kind():

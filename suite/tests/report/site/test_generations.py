@@ -77,7 +77,7 @@ def frame_and_facts_of_both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("both")
     for gpu in (T4, H200):
         put(folder, gpu, rows(gpu))
-    return generations.tabulate(folder), compared(folder).facts
+    return generations.tabulate(generations.load_sets(folder)), compared(folder).facts
 
 
 def report(folder, *arguments):
@@ -92,7 +92,7 @@ def pick(frame, **wanted):
 
 def compared(folder) -> Comparison:
     sets = generations.load_sets(folder)
-    frame = generations.tabulate_sets(sets)
+    frame = generations.tabulate(sets)
     return compare(frame, generations_page.names_of(frame, sets))
 
 
@@ -138,7 +138,7 @@ def test_shares_and_speedups_of_a_measured_row_by_hand(both):
 
 def test_a_library_is_best_only_where_this_project_has_no_time(tmp_path):
     put(tmp_path, H200, [row for row in rows(H200) if row.kernel in ("cublas", "cusparse")])
-    frame = generations.tabulate(tmp_path)
+    frame = generations.tabulate(generations.load_sets(tmp_path))
     assert set(pick(frame, gpu=H200, role="best")["kernel"]) == {"cusparse"}
 
 
@@ -215,7 +215,7 @@ CUT = [
 def test_a_speedup_stands_on_what_competes_on_either_side(two, kernel, own, roles, speedup):
     folder = two / H200 / "sparsert_table1"
     fake_records.tuned(folder, lambda r: ("first",) if (r.kernel, r.problem) == (kernel, NAMES[0]) else ("all",))
-    frame = generations.tabulate(two)
+    frame = generations.tabulate(generations.load_sets(two))
     here = pick(frame, gpu=H200, kind="measured", math="f32")
     cut = here[here["untuned"] != ""]
     assert set(cut["problem"]) == {NAMES[0]}
@@ -278,7 +278,7 @@ def test_beside_a_published_time_stands_the_papers_method(tmp_path):
         if row.kernel == "sparsert" and row.problem != NAMES[2]
     ]
     put(tmp_path, H200, select([*rows(H200), *methods]))
-    frame = generations.tabulate(tmp_path)
+    frame = generations.tabulate(generations.load_sets(tmp_path))
     mine = frame[(frame["gpu"] == H200) & frame["case"].isin([generations.case_of(name) for name in NAMES])]
     assert mine.loc[mine["role"] == "best", "kernel"].tolist() == ["sparsert"] * 3
     assert sorted(mine.loc[mine["alike"], "kernel"]) == ["sparsert", "sparsert_paper", "sparsert_paper"]
@@ -310,7 +310,7 @@ def test_a_set_that_breaks_the_schema_is_refused_in_one_sentence(two, before, af
     assert result.exit_code == 2
     assert sentence in " ".join(result.output.split())
     with pytest.raises(RecordError, match="records"):
-        generations.tabulate(two)
+        generations.tabulate(generations.load_sets(two))
 
 
 def test_rows_twice_and_rows_in_a_foreign_folder_are_refused(two):

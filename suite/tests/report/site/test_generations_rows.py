@@ -35,7 +35,7 @@ def put(root: Path, made: Iterable[Record], gpu: str = H200, experiment: str = "
 
 def compared(root: Path) -> summary.Comparison:
     sets = comparison.load_sets(root)
-    frame = comparison.tabulate_sets(sets)
+    frame = comparison.tabulate(sets)
     return summary.compare(frame, page.names_of(frame, sets))
 
 
@@ -45,7 +45,7 @@ def facts(root: Path, fact: str) -> pd.DataFrame:
 
 
 def measured(root: Path) -> pd.DataFrame:
-    frame = comparison.tabulate(root)
+    frame = comparison.tabulate(comparison.load_sets(root))
     return frame[frame["kind"] == "measured"]
 
 
