@@ -135,7 +135,8 @@ class Model:
         if not out.any() or out.all():
             return np.zeros(0)
         known = ~out
-        kept = _Fit(_rows(self._table, known), self._alike[known][:, known], self._us[known], self._least_us)
+        table = {name: values[known] for name, values in self._table.items()}
+        kept = _Fit(table, self._alike[known][:, known], self._us[known], self._least_us)
         asked = self._not_narrower([one[out] for one in self._sizes], self.widths[known].min())
         estimates = kept.at(self._costs(*asked), _likeness(self._coordinates(*asked), self._places[known]))
         errors: Floats = np.abs(estimates / self._us[out] - 1)
@@ -205,7 +206,3 @@ def _likeness(some: Floats, others: Floats) -> Floats:
         scaled = np.sqrt(3.0) * octaves / length
         total += deviation**2 * (1 + scaled) * np.exp(-scaled)
     return total
-
-
-def _rows(table: Table, chosen: NDArray[np.bool_]) -> Table:
-    return {name: values[chosen] for name, values in table.items()}

@@ -74,29 +74,27 @@ class Total:
 
 def totals(answers: Sequence[Answer]) -> list[Total]:
     """The sums over layers that have both a dense and another time, per width."""
-    out = []
-    for n in dict.fromkeys(width.n for answer in answers for width in answer.widths):
-        pairs = []
-        for answer in answers:
-            for width in answer.widths:
-                dense, chosen = width.baseline(answer.dtype), answer.verdict(width).chosen
-                if width.n == n and dense is not None and chosen is not None and width.sparse(answer.dtype) is not None:
-                    pairs.append((dense, chosen))
-        if pairs:
-            out.append(
-                Total(
-                    n,
-                    len(pairs),
-                    sum(best.us or 0.0 for _, best in pairs),
-                    sum(dense.us or 0.0 for dense, _ in pairs),
-                    sum(best.memory_bytes or 0 for _, best in pairs),
-                    sum(dense.memory_bytes or 0 for dense, _ in pairs),
-                    sum(not best.dense for _, best in pairs),
-                    any(answer.estimated for answer in answers),
-                    sum(bool(dense.guess or best.guess) for dense, best in pairs),
-                )
-            )
-    return out
+    known: dict[int, list[tuple[Entry, Entry]]] = {width.n: [] for answer in answers for width in answer.widths}
+    for answer in answers:
+        for width in answer.widths:
+            dense, chosen = width.baseline(answer.dtype), answer.verdict(width).chosen
+            if dense is not None and chosen is not None and width.sparse(answer.dtype) is not None:
+                known[width.n].append((dense, chosen))
+    return [
+        Total(
+            n,
+            len(pairs),
+            sum(best.us or 0.0 for _, best in pairs),
+            sum(dense.us or 0.0 for dense, _ in pairs),
+            sum(best.memory_bytes or 0 for _, best in pairs),
+            sum(dense.memory_bytes or 0 for dense, _ in pairs),
+            sum(not best.dense for _, best in pairs),
+            any(answer.estimated for answer in answers),
+            sum(bool(dense.guess or best.guess) for dense, best in pairs),
+        )
+        for n, pairs in known.items()
+        if pairs
+    ]
 
 
 def console() -> Console:
@@ -270,15 +268,13 @@ def _remarks(answer: Answer) -> list[str]:
 
 
 def _refused(answer: Answer) -> list[str]:
-    """The kernels without a time, in one line."""
-    names = dict.fromkeys(_no_time(entry) for width in answer.widths for entry in width.entries)
-    names.pop("", None)
+    names = dict.fromkeys(entry.label for width in answer.widths for entry in filter(_no_time, width.entries))
     count = f"{len(names)} kernel{'s' if len(names) != 1 else ''} without a time"
     return [f"{count} (--verbose says why): {', '.join(names)}"] if names else []
 
 
-def _no_time(entry: Entry) -> str:
-    return entry.label if entry.us is None and entry.error is None else ""
+def _no_time(entry: Entry) -> bool:
+    return entry.us is None and entry.error is None
 
 
 def _refusals(answer: Answer) -> list[str]:
@@ -310,7 +306,7 @@ def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
     return [line, "; ".join([_held_out(answer), *[_GUESS] * any(one.guess for one in rows)])]
 
 
-def _us(us: float | None, estimated: bool = False) -> str:
+def _us(us: float | None, estimated: bool) -> str:
     if us is None:
         return GAP
     if estimated:
@@ -345,5 +341,6 @@ def _certainty(entry: Entry) -> str:
     if entry.guess:
         return "?"
     error = entry.uncertainty
-    known = GAP if error is None or math.isnan(error) else f"±{100 * error:.0f} %"
-    return "recorded" if entry.recorded else known
+    if entry.recorded:
+        return "recorded"
+    return GAP if error is None or math.isnan(error) else f"±{100 * error:.0f} %"

@@ -70,11 +70,6 @@ class Group:
         label = " ".join(part for part in parts if part) or "all problems"
         return label if self.statistic == "geometric mean" else f"{label} ({self.statistic})"
 
-    @property
-    def summed(self) -> bool:
-        """Whether times are added before they are divided."""
-        return self.statistic == "total" or bool(self.baseline_like)
-
     def problems(self, problems: pd.DataFrame, baseline: bool = False) -> pd.DataFrame:
         """Of recorded problems (columns problem, op, n, source, sparsity; one row each) those of the group.
 

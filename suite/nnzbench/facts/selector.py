@@ -74,11 +74,6 @@ class Selector:
         """Whether it multiplies by every weight."""
         return bool(self.kernels) and all(about(kernel).work == "dense" for kernel in self.kernels)
 
-    @property
-    def ours(self) -> bool:
-        """Whether it is of kernels of this project rather than of a vendor's library or a user's file."""
-        return ({about(kernel).role for kernel in self.kernels} or self.roles) <= OURS
-
 
 def kernel(name: str, math: str = "f32", variants: str = "", words: str = "") -> Selector:
     """One kernel's fastest variant (of those that begin as `variants`; `words` say which)."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jinja2
 import pandas as pd
 
 from nnzbench import paths
@@ -19,10 +18,10 @@ from nnzbench.facts.table import APART, Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import stem_of
 from nnzbench.report.data import context, published
-from nnzbench.report.data.text import GAP, LONG, environment, markdown, number
+from nnzbench.report.data.text import GAP, LONG, environment, markdown
 from nnzbench.report.draw import kinds
 from nnzbench.report.pages.elements import CLOCKS, ENERGY, MARK, energy_table, markdown_of, marks
-from nnzbench.report.pages.page import Answer, Figure, Page, RatioTable
+from nnzbench.report.pages.page import Answer, Page, RatioTable, Table
 from nnzbench.report.pages.view import View
 
 
@@ -34,19 +33,15 @@ class Shown(NamedTuple):
     collapsed: bool = False
 
 
-class NotRecorded(Exception):
-    """A finding speaks of a fact that is not there."""
-
-
 def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: Sequence[str] = ()) -> Path:
     """Writes the page's files into the folder of the results, and returns the path of its README.md.
 
     `gaps`: sentences on what is missing that the records alone do not tell; `unmeasured`: on cells without a time.
     """
     view = View(results, page.attributes)
-    figures = [one for figure in page.figures if (one := _figure(figure, view))]
+    figures = [Shown(one.title, f"{one.name}.svg") for one in page.figures if kinds.save(one, view)]
     first = RatioTable("", page.comparison) if page.comparison else None
-    tables = [one for element in page.tables if (one := _table(element.title, element.collapsed, element, view))]
+    tables = [one for element in page.tables if (one := _table(element, view))]
     if page.energy and (joules := energy_table(page.energy, view)):
         tables.insert(0, Shown(ENERGY, joules))
     comparison = markdown_of(first, view) if first else ""
@@ -63,7 +58,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             slow=CLOCKS if any(CLOCKS in one for one in (comparison, *(table.text for table in tables))) else "",
             figures=figures,
             tables=tables,
-            findings=list(_findings(page, view)),
+            findings=[*filter(None, (one(view) for one in page.findings))],
             tuned=bool(view.facts()["tuned"].all()),
             mark=MARK,
             untuned=untuned(results.frame),
@@ -103,23 +98,14 @@ def generic(results: ResultSet) -> Page:
     )
 
 
-def _figure(figure: Figure, view: View) -> Shown | None:
-    drawn = kinds.save(figure, view)
-    return Shown(figure.title, f"{figure.name}.svg") if drawn else None
-
-
-def _table(title: str, collapsed: bool, element: Any, view: View) -> Shown | None:
+def _table(element: Table, view: View) -> Shown | None:
     text = markdown_of(element, view)
-    if not text:
-        return None
-    return Shown(title, text, collapsed or text.count("\n") > LONG)
+    return Shown(element.title, text, element.collapsed or text.count("\n") > LONG) if text else None
 
 
 def answers(page: Page, view: View) -> Iterator[str]:
     """Sentences of the page's answer that have records."""
-    for one in page.answers:
-        if text := _answer(one, view):
-            yield text
+    yield from filter(None, (_answer(one, view) for one in page.answers))
 
 
 def _answer(one: Answer, view: View) -> str:
@@ -128,8 +114,8 @@ def _answer(one: Answer, view: View) -> str:
     facts = view.compare(Comparison((one.subject, *one.beside), baselines, (one.group,)))
     found = {(row.subject, row.baseline, row.policy): row for row in each(facts)}
     policy, *others = view.policies or [""]
-    main = found.get((one.subject.label, one.baseline.label, policy))
-    if main is None:
+    subject, baseline = one.subject.label, one.baseline.label
+    if (main := found.get((subject, baseline, policy))) is None:
         return ""
     return (
         environment()
@@ -138,36 +124,15 @@ def _answer(one: Answer, view: View) -> str:
             one=one,
             main=main,
             policy=policy,
-            others=[row for name in others if (row := found.get((one.subject.label, one.baseline.label, name)))],
-            beside=[row for side in one.beside if (row := found.get((side.label, one.baseline.label, policy)))],
-            older=found.get((one.subject.label, one.paper_baseline.label, policy)) if one.paper_baseline else None,
+            others=[row for name in others if (row := found.get((subject, baseline, name)))],
+            beside=[row for side in one.beside if (row := found.get((side.label, baseline, policy)))],
+            older=found.get((subject, one.paper_baseline.label, policy)) if one.paper_baseline else None,
             claim=published.claim(one.claim) if one.claim else None,
             counted=view.counted(one.group),
             marks=marks,
         )
         .strip()
     )
-
-
-def _findings(page: Page, view: View) -> Iterator[str]:
-    facts = {(row.group, row.subject, row.baseline, row.policy): row for row in each(view.facts())}
-
-    def fact(group: str, subject: str, baseline: str, policy: str = "hot") -> Any:
-        found = facts.get((group, subject, baseline, policy))
-        if found is None:
-            raise NotRecorded
-        return found
-
-    def ratio(group: str, subject: str, baseline: str, policy: str = "hot") -> str:
-        found = fact(group, subject, baseline, policy)
-        return f"{number(found.ratio)}×{'' if found.tuned else MARK}"
-
-    words = jinja2.Environment(undefined=jinja2.StrictUndefined)
-    for text in page.findings:
-        try:
-            yield words.from_string(text).render(ratio=ratio, fact=fact, view=view, gpu=view.gpu)
-        except NotRecorded:
-            continue
 
 
 LOW = 1 - APART

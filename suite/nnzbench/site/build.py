@@ -85,29 +85,27 @@ def build(
     chosen = experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]
     folders = [folder for experiment in chosen for folder in found.get(experiment, [])]
     slugs = sorted({folder.parent.name for folder in folders})
-    whole = not experiments and gpu is None
     alone = [name for name in chosen if name in EXPERIMENTS and not EXPERIMENTS[name].kernels]
-    jobs = [Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders]
-    jobs += [Job(name, _build_unrecorded, (name, reports / name)) for name in alone]
-    jobs += [Job(generations_page.FOLDER, generations_page.write, (reports,))] * whole
-    timed = [name for name in slugs if name != CpuDevice.gpu]
-    jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in timed]
+    pages = {folder: Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders}
+    pages |= {reports / name: Job(name, _build_unrecorded, (name, reports / name)) for name in alone}
+    compared = reports / generations_page.FOLDER
+    if not experiments and gpu is None:
+        pages[compared] = Job(compared.name, generations_page.write, (reports,))
+    jobs = [*pages.values()]
+    jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs if name != CpuDevice.gpu]
     progress = progress or RunProgress()
     progress.start("pages", len(jobs) + bool(everything))
-    done = list(each_done(jobs, workers, progress))
-    drawn = dict(zip(folders, done, strict=False))
-    unrecorded = dict(zip(alone, done[len(folders) :], strict=False))
-    compared = done[len(folders) + len(alone)] if whole else None
+    done = dict(zip(pages, list(each_done(jobs, workers, progress)), strict=False))
     built: list[Built] = []
     for name in chosen:
-        built += [drawn[folder][0] for folder in found.get(name, [])]
+        built += [done[folder][0] for folder in found.get(name, [])]
         if name in alone:
-            built.append(unrecorded[name])
+            built.append(done[reports / name])
         elif name not in found:
             built.append(Built(name, gpu or "", NOT_RECORDED))
-    built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
+    built += [Built(compared.name, "", "built", page)] if (page := done.get(compared)) else []
     for name in slugs:
-        coverage.write(reports, name, {folder: counted for folder, (_, counted) in drawn.items()})
+        coverage.write(reports, name, {folder: done[folder][1] for folder in folders})
     claims_page.write_together(reports)
     if everything:
         progress.step(html.NAME)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -85,24 +85,32 @@ def _wins(row: object, most: int) -> str:
 
 @markdown_of.register
 def _pivot(element: Pivot, view: View) -> str:
-    values = valued(view, element.series, element.value, element.baseline, element.group, _attributes(element))
+    by = tuple(dict.fromkeys(one for one in (*element.rows, element.columns) if one != "subject"))
+    values = valued(view, element.series, element.value, element.baseline, element.group, by)
     if values.empty:
         return ""
     heads = order_of(view, element.columns, values, element.series)
     digits = DIGITS[element.value]
     keys = values[[*element.rows, element.columns, "policy"]].itertuples(index=False, name=None)
     cells = {key: number(row.value, digits) + row.mark for key, row in zip(keys, each(values), strict=True)}
+    return _by_policy(view, element, _rows(view, element.rows, values, element.series), heads, cells)
+
+
+def _by_policy(
+    view: View,
+    element: Pivot | Crossings,
+    keys: Iterable[tuple[Hashable, ...]],
+    heads: Sequence[Hashable],
+    cells: Mapping[tuple[Hashable, ...], str],
+) -> str:
+    """A line a key that has cells: by key, head and policy."""
     rows = []
-    for key in _rows(view, element.rows, values, element.series):
+    for key in keys:
         line = [" / ".join(cells.get((*key, head, policy), GAP) for policy in view.policies) for head in heads]
         if any(cell.strip(f"{GAP} /") for cell in line):
             rows.append([*map(shown, key), *line])
     header = [*(HEADS.get(name, name) for name in element.rows), *(head_of(element.columns, head) for head in heads)]
     return markdown(header, rows, left=len(element.rows))
-
-
-def _attributes(element: Pivot) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one for one in (*element.rows, element.columns) if one != "subject"))
 
 
 def valued(
@@ -174,15 +182,7 @@ def _crossings(element: Crossings, view: View) -> str:
         return ""
     heads = sorted(set(found["column"]), key=lambda one: (isinstance(one, str), one))
     cells = {(*row.key, row.column, row.policy): row.text for row in each(found)}
-    rows = [
-        [
-            *map(shown, key),
-            *(" / ".join(cells.get((*key, head, policy), GAP) for policy in view.policies) for head in heads),
-        ]
-        for key in dict.fromkeys(found["key"])
-    ]
-    header = [*(HEADS.get(name, name) for name in element.rows), *(head_of(element.columns, head) for head in heads)]
-    return markdown(header, rows, left=len(element.rows))
+    return _by_policy(view, element, dict.fromkeys(found["key"]), heads, cells)
 
 
 def crossings(view: View, element: Crossings) -> pd.DataFrame:

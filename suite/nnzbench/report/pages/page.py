@@ -213,9 +213,8 @@ class Page:
     tables: tuple[Table, ...] = ()
     energy: Comparison | None = None
     """Whose joules `nnzbench energy` measures, and over whose they are shown; None for an experiment without any."""
-    findings: tuple[str, ...] = ()
-    """Jinja sentences about facts: `{{ ratio(group, subject, baseline, policy) }}` by their labels is such as `2.34×`;
-    one whose facts are not recorded is left out."""
+    findings: tuple[Callable[[View], str], ...] = ()
+    """Sentences about `View.facts`, empty where these are not recorded."""
     attributes: str = ""
     """Regular expression of problems' labels whose named groups are further attributes."""
     baseline: Selector | None = None

@@ -120,24 +120,16 @@ def _published() -> Iterator[dict[str, Any]]:
         problem, work = row.problem, row.work
         case = case_of(problem.name)
         yield {
-            "gpu": row.gpu,
+            **{name: getattr(row, name) for name in ("gpu", "kernel", "math", "time_us", "speedup", "paper")},
+            **{name: getattr(problem, name) for name in ("experiment", "dtype", "m", "k", "n")},
+            **vars(work),
             "kind": "published",
-            "experiment": problem.experiment,
             "problem": problem.name,
-            "kernel": row.kernel,
             "policy": "hot",
-            "math": row.math,
-            "time_us": row.time_us,
-            "speedup": row.speedup,
             "baseline": f"{row.baseline}-{row.math}" if row.baseline else "",
-            "paper": row.paper,
             "case": case,
             "level": level_of_case(case, problem.sparsity),
             "op": problem.recorded_op,
-            "dtype": problem.dtype,
-            **{name: getattr(problem, name) for name in ("m", "k", "n")},
-            "flops": work.flops,
-            "bytes": work.bytes,
             **_shares(work.flops, work.bytes, row.time_us, "hot", row.math, published.data_sheet(row.gpu)),
         }
 

@@ -152,14 +152,15 @@ def _timed(paper: str, gpu: str, problem: Problem, times: dict[str, float], base
 
 
 def _sparsert() -> Iterator[Printed]:
-    problems = _by("sparsert_table1")
-    for row in each(read("sparsert_table1_spmm", ("problem", "sparsity", "gpu", "speedup"))):
-        problem = problems[str(row.problem), row.sparsity, "f32"]
-        yield Printed("SparseRT", GPUS[row.gpu], problem, "sparsert", "f32", math.nan, row.speedup, "cublas")
-    problems = _by("sparsert_table3")
-    for row in each(read("sparsert_table3_conv", ("problem", "sparsity", "gpu", "speedup"))):
-        problem = problems[str(row.problem), row.sparsity, "f32"]
-        yield Printed("SparseRT", GPUS[row.gpu], problem, "sparsert_conv", "f32", math.nan, row.speedup, "cudnn")
+    tables_of = {
+        "sparsert_table1": ("spmm", "sparsert", "cublas"),
+        "sparsert_table3": ("conv", "sparsert_conv", "cudnn"),
+    }
+    for name, (file, kernel, dense) in of.items():
+        problems = _by(name)
+        for row in each(read(f"{name}_{file}", ("problem", "sparsity", "gpu", "speedup"))):
+            problem = problems[str(row.problem), row.sparsity, "f32"]
+            yield Printed("SparseRT", GPUS[row.gpu], problem, kernel, "f32", math.nan, row.speedup, dense)
 
 
 def _balanced() -> Iterator[Printed]:
