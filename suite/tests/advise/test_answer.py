@@ -22,7 +22,7 @@ def answered(*entries, n=8, crossover=None, estimated=False, nnz=2000, **width):
 
 
 DENSE, SPARSE = entry("cublas", 10.0), entry("ring", 5.0)
-GUESS = replace(SPARSE, guess=FAR)
+GUESS, STREAMED = replace(SPARSE, guess=FAR), replace(DENSE, stream_us=12.0)
 MANY = 15_000
 """Nonzeros, of 20,000 weights."""
 
@@ -36,6 +36,10 @@ MANY = 15_000
         (answered(SPARSE, entry("cublas", 4.0, "tf32")), "ring", None, ""),
         (answered(DENSE, replace(SPARSE, cold_us=16.0)), "cublas", "ring", "cold"),
         (answered(DENSE, replace(SPARSE, cold_us=16.0), entry("sputnik", 6.0)), "sputnik", "cublas", ""),
+        # faster hot and slower cold, it still wins where it is faster as a layer of a model
+        (answered(STREAMED, replace(SPARSE, cold_us=16.0, stream_us=9.0)), "ring", "cublas", ""),
+        (answered(STREAMED, replace(SPARSE, stream_us=13.0)), "cublas", "ring", "cold"),
+        (answered(DENSE, replace(SPARSE, cold_us=16.0, stream_us=9.0)), "cublas", "ring", "cold"),
         (answered(DENSE, GUESS, estimated=True), "cublas", "ring", "guess"),
         (answered(DENSE, GUESS, entry("sputnik", 6.0), estimated=True), "sputnik", "cublas", ""),
         (answered(DENSE, GUESS, entry("sputnik", 11.0), estimated=True), "cublas", "ring", "guess"),
@@ -70,13 +74,11 @@ def test_other_numbers_are_named_where_they_are_clearly_faster_alone(given, kern
 
 
 def test_crossings():
+    """None beyond the widest that is looked at."""
     assert crossing([]) is None
     assert crossing([(1, 4, 1), (4, 4, 4), (16, 4, 16)]) == Crossover(5, True, 1, 16, 4, 16)  # at 4 it is as fast
     assert crossing([(1, 1, 2), (4, 1, 2)]) == Crossover(None, False, 1, 4)
     assert crossing([(4, 2, 1), (1, 2, 1)]) == Crossover(None, True, 1, 4)
-
-
-def test_no_crossover_lies_beyond_the_widest_that_is_looked_at():
     points = [(1, 2.0, 1.0), (WIDEST, 2.0, 1.0), (2 * WIDEST, 1.0, 2.0)]
     assert crossing(points) == Crossover(None, True, 1, WIDEST)
     assert crossing(points[2:]) is None
@@ -132,15 +134,3 @@ def test_a_wrong_kernel_is_exit_status_1(monkeypatch, wrong, status):
     found = answered(entry("cublas", 9.0), Entry("ring", "f32", reason="relative error 2", wrong=wrong))
     monkeypatch.setattr("nnzbench.cli.best._measure", lambda *_: [found])
     assert CliRunner().invoke(main, ["best", "100x200@0.9"]).exit_code == status
-
-
-@pytest.mark.parametrize(
-    ("streamed", "chosen"), [((9.0, 12.0), "ring"), ((13.0, 12.0), "cublas"), ((None, None), "cublas")]
-)
-def test_streamed_times_decide_before_cold_ones(streamed, chosen):
-    """What is faster hot and slower cold still wins where it is faster as a layer of a model."""
-    sparse = Entry("ring", "f32", hot_us=5.0, cold_us=20.0, stream_us=streamed[0])
-    dense = Entry("cublas", "f32", hot_us=6.0, cold_us=18.0, stream_us=streamed[1])
-    width = Width(16, (sparse, dense))
-    found = Answer("layer", "spmm", "f32", 64, 64, 400, "gpu", False, (width,))
-    assert found.verdict(width).chosen.kernel == chosen

@@ -156,7 +156,7 @@ def _sparsert() -> Iterator[Printed]:
         "sparsert_table1": ("spmm", "sparsert", "cublas"),
         "sparsert_table3": ("conv", "sparsert_conv", "cudnn"),
     }
-    for name, (file, kernel, dense) in of.items():
+    for name, (file, kernel, dense) in tables_of.items():
         problems = _by(name)
         for row in each(read(f"{name}_{file}", ("problem", "sparsity", "gpu", "speedup"))):
             problem = problems[str(row.problem), row.sparsity, "f32"]

@@ -136,12 +136,6 @@ def test_shares_and_speedups_of_a_measured_row_by_hand(both):
     )
 
 
-def test_a_library_is_best_only_where_this_project_has_no_time(tmp_path):
-    put(tmp_path, H200, [row for row in rows(H200) if row.kernel in ("cublas", "cusparse")])
-    frame = generations.tabulate(generations.load_sets(tmp_path))
-    assert set(pick(frame, gpu=H200, role="best")["kernel"]) == {"cusparse"}
-
-
 def test_gains_and_means_from_one_gpu_to_the_next_by_hand(both):
     facts = pick(both[1], policy="hot")
     gains = pick(facts, older=on(T4)).set_index("fact")
