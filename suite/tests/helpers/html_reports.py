@@ -7,6 +7,8 @@ import dataclasses
 import html as stdlib_html
 import json
 import re
+import shutil
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -39,6 +41,16 @@ def put(reports: Path, gpu: str = H200, rows: list[Record] | None = None, name: 
 
 def rendered(reports: Path) -> str:
     return html.write(reports, EXPERIMENTS, find(reports)).read_text(encoding="utf-8")
+
+
+def opened(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The page in headless Chromium, once its scripts have run: its elements on standard output. Skips without one."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium to open the page with")
+    usual = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}")
+    command = [browser, *usual, "--virtual-time-budget=20000", *options, "--dump-dom", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
 
 
 def data_of(text: str) -> dict:
