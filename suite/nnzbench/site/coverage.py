@@ -58,7 +58,7 @@ def expected(experiment: str) -> pd.DataFrame:
         for kernel in names
         for policy in (listed.policies if listed else ())
     ]
-    return pd.DataFrame(cells, columns=CELL)
+    return pd.DataFrame([*dict.fromkeys(cells)], columns=CELL)
 
 
 def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
