@@ -19,7 +19,7 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
-from nnzbench.cluster.work import Model, Unit, homes
+from nnzbench.cluster.work import TRIES, Model, Unit, homes
 from nnzbench.cluster.worker import Introduction, Job, Part, Settled, arrive, digest, perform, settle, so_far
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
@@ -34,8 +34,6 @@ from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
 from nnzbench.progress import RunProgress
 
-TRIES = 3
-"""Workers that a job may cost before it is left out."""
 POLL_S = 0.2
 MEET_S = 1.0
 """Between two looks at who is there: each asks the scheduler and waits for its answer."""
@@ -195,14 +193,11 @@ class Scheduler:
         if worker.step is None or worker.who is None:
             return
         model = self.models[worker.who.gpu]
-        model.lost[worker.step] += 1
         model.forget(worker.step, worker.unit)
         what = f"{worker.step.experiment} {worker.step.problem.name}"
-        if model.lost[worker.step] < TRIES:
-            model.queue.appendleft(worker.step)
+        if model.again(worker.step, worker.step.kernels):
             self.progress.note(f"a worker on {worker.who.host} died at {what}, which another one gets")
         else:
-            model.left_out.append(worker.step)
             self.progress.note(f"{what} has ended {TRIES} workers and is left out; go on with --resume")
 
     def _listen(self) -> None:
@@ -272,22 +267,13 @@ class Scheduler:
             compiles_from_cache=False,
         )  # fmt: skip
         session = Session(cast(Device, device), self.known)
-        work = {one.name: plan_work(one, self.known, self.choice) for one in self.experiments}
-        runs = {
-            one.name: folders.enter_context(
-                opened(
-                    one,
-                    session,
-                    self.place(who.gpu, one.name),
-                    self.choice,
-                    () if self.ends is not None else work[one.name],
-                    self.progress,
-                )
-            )
-            for one in self.experiments
-            if work[one.name]
-        }
-        there = [(one, runs[one.name], work[one.name]) for one in self.experiments if one.name in runs]
+        there = []
+        for one in self.experiments:
+            if some := plan_work(one, self.known, self.choice):
+                place, again = self.place(who.gpu, one.name), () if self.ends is not None else some
+                run = folders.enter_context(opened(one, session, place, self.choice, again, self.progress))
+                there.append((one, run, some))
+        runs = {one.name: run for one, run, _ in there}
         now = time.monotonic()
         if self.ends is None:
             steps = tuple(
@@ -360,13 +346,7 @@ class Scheduler:
         for phase, seconds in part.seconds.items():
             model.phases[phase] += seconds
         rest = run.waiting(step.problem, step.kernels, step.scope)
-        if rest and not part.lost:  # the time is over
+        if part.lost and rest:
+            model.again(step, rest)
+        elif rest:  # the time is over
             model.left_out.append(step)
-        if part.lost:
-            model.lost[step] += 1
-            if rest and model.lost[step] < TRIES:
-                again = replace(step, kernels=tuple(rest))
-                model.lost[again] = model.lost[step]
-                model.queue.appendleft(again)
-            elif rest:
-                model.left_out.append(step)

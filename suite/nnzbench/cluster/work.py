@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from nnzbench.measure.budget import DAMPING_S, Schedule, Step
@@ -13,6 +13,8 @@ from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.records.record import Key
 
+TRIES = 3
+"""Workers that a step may cost before it is left out."""
 NEAR = 64
 """Next steps among which a worker gets one of the matrix that it has already."""
 Unit = tuple[str, str]
@@ -84,6 +86,16 @@ class Model:
         for one in begun(step.experiment, step.problem):
             if self.homes.get(one) == unit:
                 del self.homes[one]
+
+    def again(self, step: Step, rest: Iterable[str]) -> bool:
+        """Puts back what is left of a step that has cost a worker; false where it has cost too many and is left out."""
+        left = replace(step, kernels=tuple(rest))
+        self.lost[left] = self.lost[step] + 1
+        if self.lost[left] == TRIES:
+            self.left_out.append(step)
+            return False
+        self.queue.appendleft(left)
+        return True
 
     def not_done(self) -> Iterator[Step]:
         """Steps that were left out, or that nobody has begun."""
