@@ -111,7 +111,6 @@ class LtHandle(support.Handle):
         self.workspace = device.empty((WORKSPACE_BYTES,), np.uint8)
 
     def close(self) -> None:
-        """Destroys the handle and frees the workspace."""
         super().close()
         self.workspace.close()
 

@@ -122,7 +122,6 @@ class Search:
 
     @property
     def conv(self) -> ConvShape:
-        """The convolution."""
         assert self.problem.conv is not None
         return self.problem.conv
 

@@ -70,7 +70,6 @@ class Handle(support.Handle):
         return self.lib.create_handle()
 
     def close(self) -> None:
-        """Destroys the handle."""
         self.lib.destroy_handle(self.value)
 
 

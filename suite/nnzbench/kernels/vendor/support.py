@@ -54,7 +54,6 @@ class Weights:
         return self._held
 
     def close(self) -> None:
-        """Holds nothing."""
         self._held.clear()
 
 
@@ -70,7 +69,6 @@ class UnprunedTruth:
         return self._kept[2]
 
     def close(self) -> None:
-        """Holds nothing."""
         self._kept = None
 
 
@@ -302,7 +300,6 @@ class Handle:
         return self.lib.create()
 
     def close(self) -> None:
-        """Destroys the handle."""
         self.lib.destroy(self.value)
 
 
@@ -364,18 +361,11 @@ class Output:
         stored = list(shape)
         stored.append(stored.pop(innermost))
         self.array: DeviceArray = device.empty(tuple(stored), STORAGE[dtype])
+        self.poison, self.close = self.array.poison, self.array.close
 
     def read(self) -> Array:
         """Waits, then copies to the host in the problem's shape."""
         return np.moveaxis(from_storage(self.array.read(), self._dtype), -1, self._innermost)
-
-    def poison(self) -> None:
-        """Fills with NaN bits."""
-        self.array.poison()
-
-    def close(self) -> None:
-        """Frees the memory."""
-        self.array.close()
 
 
 def finish(
