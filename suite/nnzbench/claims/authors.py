@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.claims.outcomes import Outcome, exponent, made_of
 from nnzbench.claims.peers import MATCHES, Block, Match, blocks_of, read
-from nnzbench.claims.quantities import UNNAMED, Quantity, Records
+from nnzbench.claims.quantities import Outcome, Quantity, Records, exponent, made_of
 from nnzbench.facts import table
 from nnzbench.facts.groups import Group
+from nnzbench.facts.results import geometric_mean
 from nnzbench.facts.selector import Selector
 from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.report.data import context
@@ -78,7 +78,7 @@ class Authors:
         for of, some in wider.items():
             pairs = pd.concat([rows[["us", "over_us"]].dropna() for rows in some]) if some else pd.DataFrame()
             if count := len(pairs):
-                ratio = float(table.facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]["ratio"])
+                ratio = geometric_mean(table.divide(pairs.assign(printed=math.nan))["ratio"])
                 where = f"{count} problem{'s' * (count != 1)} of {of}{self._on}"
                 return Check(ratio, f"`{names}` is {ratio:.2f} times as fast as its authors' code ({where}).")
         if answering:
@@ -100,7 +100,8 @@ class Authors:
             sides = [self._side(block, wanted, baseline) for baseline in (False, True)]
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
             if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest"):
-                fact = table.facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]
+                named = dict.fromkeys(table.KEY, "") | {"printed": math.nan, "tuned": True, "one_run": False}
+                fact = table.facts_of_pairs(pairs.assign(**named)).iloc[0]
                 found = Outcome(math.nan, len(pairs), len(pairs), cases=tuple(pairs.index))
                 return made_of(fact, wanted.statistic, found, len(pairs))
         return Outcome(math.nan, 0, 0)

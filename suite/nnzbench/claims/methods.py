@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nnzbench.claims.outcomes import Statistic
-from nnzbench.claims.quantities import Measured, Quantity
+from nnzbench.claims.quantities import Measured, Quantity, Statistic
 from nnzbench.facts import selector as of
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import CUBLAS, CUSPARSE, DEFAULT, DENSE, MATHS, Selector, kernel
@@ -271,14 +270,6 @@ WINOGRAD, OTHERS = (
     Selector(f"cuDNN fp32 {words} Winograd's transform", ("cudnn",), variants=variants)
     for words, variants in (("with", ".*_winograd"), ("without", "(?!.*_winograd)"))
 )
-
-
-def chip(name: str, table: str, group: Group, statistic: Statistic = "geometric mean") -> Rule:
-    """An accelerator's printed times beside dense products on this GPU."""
-    words = f"no kernel of this project: {name}'s printed times, on a chip of its own"
-    rule = Method(words, Selector(f"{name}, as printed", roles=frozenset({"library"})))(group, CUBLAS, DENSE, statistic)
-    quantity, today = (replace(one, printed=table) for one in (rule.quantity, rule.today) if one)
-    return replace(rule, quantity=quantity, today=today)
 
 
 def step(batch: int, part: str = "gates|projection") -> Group:

@@ -20,19 +20,11 @@ from nnzbench.facts.data import Data
 from nnzbench.facts.results import each, size_of
 from nnzbench.facts.selector import Selector
 from nnzbench.kernels.registry import Role
-from nnzbench.records.record import RecordError
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
 LEVEL_TOLERANCE, ANY_TOLERANCE = 0.006, 0.015
 """Counted sparsities of generated patterns are this near the level they were asked for; where any pattern will do."""
-
-CODES = ("code", "name", "of", "repository", "commit", "repairs", "note")
-SESSIONS = ("session", "gpu", "driver", "cuda", "date", "timing", "patterns")
-TIMES = (
-    "session", "label", "op", "m", "k", "n", "shape", "dtype", "sparsity", "source", "code", "choice", "math", "policy",
-    "status", "median_us",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,30 +101,14 @@ MATCHES = (
 
 
 def read() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Codes, sessions and times of `datasets/peers`.
-
-    Raises `RecordError` where a file or column is missing, a time names a code or session that is not listed, or a
-    row has a time without being right.
-    """
-    codes, sessions, times = _table("codes", CODES), _table("sessions", SESSIONS), _table("times", TIMES)
-    for column, known in (("code", codes["code"]), ("session", sessions["session"])):
-        unknown = sorted(set(times[column]) - set(known))
-        if unknown:
-            raise RecordError(f"datasets/peers/times.csv, column '{column}': '{unknown[0]}' is not listed")
-    if ((times["status"] == "ok") != times["median_us"].notna()).any():
-        raise RecordError("datasets/peers/times.csv: a row has a time exactly where its status is 'ok'")
-    return codes, sessions, times
-
-
-def _table(name: str, columns: Sequence[str]) -> pd.DataFrame:
-    path = paths.datasets() / "peers" / f"{name}.csv"
-    if not path.is_file():
-        raise RecordError(f"{path}: the times of the original codes are missing")
+    """Codes, sessions and times of `datasets/peers`."""
     kinds = defaultdict(lambda: str, m=int, k=int, n=int, sparsity=float, median_us=float)
-    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values={"median_us": [""]})
-    if tuple(frame.columns) != tuple(columns):
-        raise RecordError(f"{path}: the columns must be {', '.join(columns)}")
-    return frame
+    empty, folder = {"median_us": [""]}, paths.datasets() / "peers"
+    codes, sessions, times = (
+        pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=empty)
+        for name in ("codes", "sessions", "times")
+    )
+    return codes, sessions, times
 
 
 @dataclass(frozen=True)

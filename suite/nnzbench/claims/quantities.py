@@ -11,20 +11,19 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.claims.outcomes import WORDS, Outcome, Statistic, exponent, made_of
 from nnzbench.facts import crossover, energy
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
 from nnzbench.facts.results import GPU_DEVICES, geometric_mean, load
 from nnzbench.facts.selector import Selector
-from nnzbench.facts.table import Comparison, compare, facts_of_pairs, spread
+from nnzbench.facts.table import Comparison, compare, spread
 from nnzbench.kernels.registry import Role
 from nnzbench.problems import tables
 from nnzbench.records.beside import TUNING
@@ -36,12 +35,32 @@ JUDGES: frozenset[Role] = frozenset({"paper", "library"})
 DENSE_INSIDE = frozenset({"sparse_transformer"})
 """Sparse kernels most of whose time is dense products, which run on tensor cores where the dense network's do."""
 
+Statistic = Literal[
+    "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
+    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory",
+]  # fmt: skip
+WORDS: dict[Statistic, str] = {
+    "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
+    "mean percent": "100 × mean of the time of {baseline} over that of {subject}, each as often as its table says",
+    "mean loss": "100 × (1 - mean of the time of {baseline} over that of {subject})",
+    "largest": "largest ratio of the time of {baseline} over that of {subject}",
+    "share faster": "percent of problems on which {subject} is faster than {baseline}",
+    "total": "sum of the times of {baseline} over the sum of those of {subject}",
+    "over ideal": "geometric mean of the time of {subject} over the ideal (dense - overhead) × density + overhead, "
+    "with the time of {baseline} and the measured time of an empty kernel",
+    "crossover": "sparsity from which on {subject} is at least as fast as {baseline}, interpolated in the logarithm "
+    "of the ratio",
+    "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
+    "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
+    "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
+    "instances": "geometric mean over the sizes of the longest time of {subject} over its shortest, among other "
+    "patterns of the same size and level",
+    "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
+    "seconds": "median over the problems of the seconds of a whole search for {subject}",
+    "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
+}
 Measured = Literal["times", "energy", "watts"]
 """Times, or what `nnzbench energy` measured: joules per launch, power."""
-UNNAMED: dict[str, Any] = dict.fromkeys(("experiment", "group", "subject", "baseline"), "") | {
-    "policy": "hot", "printed": math.nan, "tuned": True, "one_run": False,
-}  # fmt: skip
-"""Of a fact on pairs of times of which one is in no record."""
 QUARTILES = 1.349
 """Standard deviations of a normal distribution between its quartiles."""
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
@@ -65,8 +84,6 @@ class Quantity:
     """Whose crossover the subject's is compared with."""
     of: Measured = "times"
     """What is compared. What is not times has no policy."""
-    printed: str = ""
-    """`<table>:<platform>` of `datasets/published`: whose printed times, by layer or of all, are the subject's."""
 
     @property
     def dense(self) -> bool:
@@ -119,6 +136,35 @@ def _dense(side: Selector) -> bool:
     return side.dense or DENSE_INSIDE.issuperset(side.kernels or ("",))
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What the records say of one quantity; `value` is NaN where they say nothing, and `note` then says why.
+
+    It is infinite where a crossover is never reached.
+    """
+
+    value: float
+    have: int
+    """Cases with all times."""
+    of: int
+    note: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    """Between which it lies of all that these problems are a sample of (95 %); infinite where the sample says nothing,
+    NaN where it is not known."""
+    synthetic: int = 0
+    """Of the cases, those on generated patterns that stand for real ones."""
+    cut: bool = False
+    """Whether it stands on kernels that were not tuned on some problem."""
+    cases: tuple[str, ...] = ()
+    """Of those that a number from authors' times is of, their names."""
+
+    @property
+    def problems(self) -> str:
+        """`n of m`; empty where there can be none."""
+        return f"{self.have} of {self.of}" if self.of else ""
+
+
 class Records:
     """The experiments of one GPU, each read once. One that breaks the schema counts as not recorded; `gap` says so."""
 
@@ -140,8 +186,6 @@ class Records:
             return self._nonzeros(wanted, policy, of)
         if wanted.baseline is None:
             return self._alone(wanted, policy, mine, of)
-        if wanted.printed:
-            return self._printed(wanted, wanted.baseline, policy, of)
         facts = self._compared(wanted, policy)
         if facts.empty:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
@@ -213,23 +257,6 @@ class Records:
         found = data.fastest(asked.group, side, like, baseline=baseline is not None) if data else {}
         return found.get(policy, pd.DataFrame(columns=["source"], dtype=str))
 
-    def _printed(self, asked: Quantity, baseline: Selector, policy: str, of: int) -> Outcome:
-        """Recorded times over printed ones."""
-        rows = self._rows(asked, policy, baseline)
-        name, _, platform = asked.printed.partition(":")
-        table = pd.read_csv(paths.datasets() / "published" / f"{name}.csv")
-        table = table[table["platform"] == platform]
-        over = rows["median_us"] if len(rows) else pd.Series(dtype=float)
-        if "layer" in table:
-            pairs = table.set_index("layer")["time_us"].to_frame("us").join(over.rename("over_us"), how="inner")
-        else:
-            pairs = pd.DataFrame({"us": table["time_us"].iloc[:1], "over_us": over.sum()})[: int(len(over) == of)]
-        if pairs.empty:
-            return Outcome(math.nan, 0, of, self._gap(replace(asked, subject=baseline, baseline=None), policy))
-        fact = facts_of_pairs(pairs.assign(**UNNAMED)).iloc[0]
-        found = Outcome(math.nan, min(len(over), of), of, cut=not rows["tuned"].all())
-        return made_of(fact, asked.statistic, found, len(pairs))
-
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
         met = replace(asked, second=None, statistic="crossover")
         sides = {one.label: replace(met, subject=one) for one in (asked.subject, asked.second or asked.subject)}
@@ -291,6 +318,41 @@ class Records:
             except RecordError:
                 self._refused.add(experiment)
         return self._data[key]
+
+
+def exponent(rows: pd.DataFrame) -> float:
+    """The slope of the logarithm of `median_us` along that of m times k; NaN where these are all alike."""
+    if (rows["m"] * rows["k"]).nunique() < 2:
+        return math.nan
+    return float(np.polyfit(np.log(rows["m"] * rows["k"]), np.log(rows["median_us"]), 1)[0])
+
+
+def made_of(fact: pd.Series[float], statistic: Statistic, found: Outcome, matrices: int) -> Outcome:
+    """The outcome with the value that a fact on so many matrices gives, and its `low` and `high`.
+
+    A sample's largest ratio is the least that the largest of all can be.
+    """
+    ratio, low, high = float(fact["ratio"]), float(fact["low"]), float(fact["high"])
+    if statistic == "largest":
+        ratio, low, high = fact["best"], fact["best"], math.inf
+    elif statistic == "share faster":
+        share = fact["wins"] / fact["n"]
+        ratio, low, high = (100 * one for one in (share, *_wilson(share, matrices)))
+    elif statistic == "over ideal":
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    elif statistic == "mean percent":
+        ratio, low, high = 100 * ratio, 100 * low, 100 * high
+    elif statistic == "mean loss":
+        ratio, low, high = 100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low)
+    return replace(found, value=ratio, low=low, high=high)
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    z = 1.96 / math.sqrt(count)
+    half = z * math.sqrt(share * (1 - share) + z * z / 4)
+    low, high = ((share + z * z / 2 + sign * half) / (1 + z * z) for sign in (-1, 1))
+    return max(0.0, low), min(1.0, high)
 
 
 def _crossover(facts: pd.DataFrame, found: Outcome) -> Outcome:

@@ -138,8 +138,6 @@ RULES: dict[str, m.Rule] = {
     "direct-deviation": m.direct(m.VGG, None, None, "deviation"),
     "eie-gpu-1": m.cusparse(m.EIE_1, CUBLAS, (CUSPARSE, DENSE)),
     "eie-gpu-64": m.cusparse(m.EIE_64, CUBLAS, (CUSPARSE, DENSE)),
-    "eie-accelerator": m.chip("EIE", "eie_table4_us:EIE_actual", m.on("nine layers at batch 1", r"(.*)_b1_")),
-    "ese-accelerator": m.chip("ESE", "ese_lstm_us:ESE", m.step(32), "total"),
     "ese-gpu": m.read_as(
         m.cusparse(m.step(32), CUBLAS, (CUSPARSE, DENSE), "total"), m.step(32, "gates"), m.step(32, "projection")
     ),

@@ -5,24 +5,21 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pandas as pd
 
 from nnzbench import paths
 from nnzbench.claims.authors import Authors, Check
 from nnzbench.claims.methods import Rule
-from nnzbench.claims.outcomes import Outcome
-from nnzbench.claims.quantities import Quantity, Records
+from nnzbench.claims.quantities import Outcome, Quantity, Records
 from nnzbench.claims.rules import RULES
 from nnzbench.facts.results import geometric_mean
 from nnzbench.facts.selector import MATHS
-from nnzbench.records.record import RecordError
 
 REPRODUCED, STRONGER, WEAKER, CONTRADICTED = "reproduced", "stronger", "weaker", "contradicted"
 UNDECIDED, NOT_COMPARABLE, NOT_MEASURABLE = "undecided", "not comparable", "not measurable"
@@ -121,33 +118,15 @@ class Verdict(Published):
 
 
 def read() -> list[Claim]:
-    """The claims, in the file's order. Raises `RecordError` naming file and line for a row that is not a claim."""
-    path = paths.datasets() / "published" / "claims.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
-        columns = [one.name for one in fields(Claim)]
-        if rows.fieldnames != columns:
-            raise RecordError(f"{path}: the columns must be {', '.join(columns)}")
-        return [_claim(path, line, row) for line, row in enumerate(rows, start=2)]
+    """The claims, in the file's order."""
+    path, empty = paths.datasets() / "published" / "claims.csv", {"break_even": [""], "problems": [""]}
+    rows = pd.read_csv(path, keep_default_na=False, na_values=empty).fillna({"problems": 0}).astype({"problems": int})
+    return [Claim(*row) for row in rows[[one.name for one in fields(Claim)]].itertuples(index=False)]
 
 
 def out_of_scope() -> pd.DataFrame:
     """The papers' other quantitative claims, and why no record of this suite is about each: accuracy, other chips."""
     return pd.read_csv(paths.datasets() / "published" / "claims_out_of_scope.csv")
-
-
-def _claim(path: Path, line: int, row: dict[str, Any]) -> Claim:
-    try:
-        numbers = {
-            "published": float(row["published"]),
-            "break_even": float(row["break_even"] or "nan"),
-            "problems": int(row["problems"] or 0),
-        }
-        if row["better"] in ("higher", "lower") and row["scale"] in get_args(Scale):
-            return Claim(**row | numbers)
-    except (TypeError, ValueError):
-        pass
-    raise RecordError(f"{path}, line {line}: a claim's number, 'better' or 'scale' is not one")
 
 
 def verdict(claim: Claim, measured: float) -> str:

@@ -139,21 +139,6 @@ def test_networks_are_judged_as_a_whole_at_the_papers_heuristics(tmp_path):
     assert (measured.measured, measured.verdict) == (pytest.approx(12.0), NOT_COMPARABLE)  # of unlike buffers
 
 
-def test_an_accelerators_printed_times_stand_beside_dense_products(tmp_path):
-    printed = {"alexnet_fc6": 30.3, "alexnet_fc7": 12.2, "alexnet_fc8": 9.9}
-    layers = [
-        row(name, "cublas", 2 * us, "f32_rowmajor", "eie_table4")
-        for layer, us in printed.items()
-        for name in names("eie_table4", f"{layer}_b1_")
-    ]
-    step = [row(name, "cublas", 3 * 82.7 / 2, "f32_rowmajor", "ese_lstm") for name in names("ese_lstm", "_b32_")]
-    found = judged(tmp_path, layers, step)
-    assert (found["eie-accelerator"].measured, found["eie-accelerator"].problems) == (pytest.approx(2.0), "3 of 9")
-    assert found["eie-accelerator"].verdict == NOT_COMPARABLE
-    assert (found["ese-accelerator"].measured, found["ese-accelerator"].verdict) == (pytest.approx(3.0), NOT_COMPARABLE)
-    assert judged(tmp_path / "half", step[:1])["ese-accelerator"].verdict == NOT_MEASURABLE
-
-
 def test_patterns_of_one_layer_are_paired_across_problems(tmp_path):
     def at(kind):
         return next(n for n in names("balanced_models") if n.startswith(f"ptb_{kind}"))

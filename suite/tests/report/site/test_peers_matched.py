@@ -40,7 +40,7 @@ def session(**changes: object) -> pd.DataFrame:
     )
     names = ("code", "choice", "math", "policy", "median_us")
     rows = [{**THERE, **problem, **dict(zip(names, one, strict=True)), **changes} for one in times]
-    return pd.DataFrame(rows, columns=list(peers.TIMES))
+    return pd.DataFrame(rows, columns=peers.read()[2].columns)
 
 
 def beside(tmp_path: Path, asked: Match, times: pd.DataFrame, **changes: object) -> pd.Series:
