@@ -182,7 +182,6 @@ class Safetensors:
         """Texts that the file has beside its tensors."""
 
     def names(self) -> list[str]:
-        """Those of two axes or more and a type that is read."""
         return [
             name
             for name, one in self._tensors.items()
@@ -190,7 +189,6 @@ class Safetensors:
         ]
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
-        """The tensor, bf16 as the float32 of the same value, and its type's name."""
         where = f"{self._path}: '{name}'"
         if name not in self._tensors:
             raise MatrixError(f"{where}: is not in the file.")
@@ -223,11 +221,9 @@ class Torch:
         self._names: list[str] = self._answer(str(path), None)[0]["names"]
 
     def names(self) -> list[str]:
-        """Those of two axes or more with plain numbers."""
         return self._names
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
-        """The tensor, bf16 as the float32 of the same value, and its type's name."""
         told, array = self._answer(f"{self._path}: '{name}'", name)
         return array, told["kind"]
 

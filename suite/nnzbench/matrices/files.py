@@ -73,7 +73,10 @@ class Source(Protocol):
         """Those with two axes and more, in the file's order."""
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
-        """The array, NaN and all, and its type's name. Raises `MatrixError` where there is none of that name."""
+        """The array, NaN and all, bf16 as the float32 of the same value, and its type's name.
+
+        Raises `MatrixError` where there is none of that name.
+        """
 
 
 def split(text: str) -> tuple[Path, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +95,19 @@ class CSR:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(self.indices, minlength=self.k))])
         rows = self.rows[order].astype(np.int32)
         return CSR(self.k, self.m, offsets.astype(np.int32), rows, self.values[order])
+
+    def band(self, first: int, end: int) -> CSR:
+        """Some rows, from `first` to before `end`."""
+        held = slice(self.offsets[first], self.offsets[end])
+        offsets = self.offsets[first : end + 1] - self.offsets[first]
+        return CSR(end - first, self.k, offsets, self.indices[held], self.values[held])
+
+    @staticmethod
+    def stacked(bands: Sequence[CSR]) -> CSR:
+        """Matrices of one width, one below another."""
+        offsets = np.concatenate([[0], *(one.row_lengths for one in bands)]).cumsum().astype(np.int32)
+        indices, values = (np.concatenate([getattr(one, of) for one in bands]) for of in ("indices", "values"))
+        return CSR(offsets.size - 1, bands[0].k, offsets, indices, values)
 
     @staticmethod
     def from_mask(dense: NDArray[Any], mask: NDArray[np.bool_]) -> CSR:

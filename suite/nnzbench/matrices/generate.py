@@ -142,11 +142,8 @@ def pruned_normal(m: int, k: int, seed: int, pruner: Callable[[NDArray[np.float3
     step = max(1, _CHUNK // k)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         drawn = (rng.standard_normal((min(step, m - at), k), dtype=np.float32) for at in range(0, m, step))
-        parts = list(pool.map(pruner, drawn))
-    lengths = np.concatenate([part.row_lengths for part in parts])
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    indices = np.concatenate([part.indices for part in parts])
-    return CSR(m, k, offsets, indices, np.ones(indices.size, dtype=np.float32))
+        pattern = CSR.stacked(list(pool.map(pruner, drawn)))
+    return pattern.with_values(np.ones(pattern.nnz, dtype=np.float32))
 
 
 def blocks(m: int, k: int, sparsity: float, r: int, c: int, seed: int) -> CSR:

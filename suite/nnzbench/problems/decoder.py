@@ -113,14 +113,10 @@ def matrices(net: Decoder, weights: CSR) -> dict[str, CSR]:
     found, row = {}, 0
     for name, (m, k) in net.products.items():
         rows = m * k // net.hidden
-        first, last = int(weights.offsets[row]), int(weights.offsets[row + rows])
-        indices, values = weights.indices[first:last], weights.values[first:last]
-        offsets = weights.offsets[row : row + rows + 1] - weights.offsets[row]
+        one = weights.band(row, row + rows)
         if k != net.hidden:
-            flat = np.repeat(np.arange(rows, dtype=np.int64) * net.hidden, np.diff(offsets)) + indices
-            offsets = np.searchsorted(flat, np.arange(m + 1, dtype=np.int64) * k)
-            indices = (flat % k).astype(np.int32)
-        found[name] = CSR(m, k, offsets.astype(np.int32), indices, values)
+            one = generate.from_positions(m, k, one.rows * net.hidden + one.indices).with_values(one.values)
+        found[name] = one
         row += rows
     return found
 
@@ -135,9 +131,7 @@ def by_layer(problem: Problem, levels: Sequence[float], seed: int) -> CSR:
         raise MatrixError(f"{problem.source}: a level is wanted for each of {', '.join(net.products)} of a decoder.")
     sizes = [m * k // net.hidden for m, k in net.products.values()]
     bands = [generate.uniform(m, net.hidden, s, seed + at) for at, (m, s) in enumerate(zip(sizes, levels, strict=True))]
-    lengths = np.concatenate([[0], *(one.row_lengths for one in bands)])
-    indices, values = (np.concatenate([getattr(one, of) for one in bands]) for of in ("indices", "values"))
-    whole = CSR(problem.m, problem.k, np.cumsum(lengths).astype(np.int32), indices, values)
+    whole = CSR.stacked(bands)
     if abs(whole.sparsity - problem.sparsity) > 0.005:
         raise MatrixError(f"{problem.source}: that is {whole.sparsity:.3f} of all weights, not {problem.sparsity:g}.")
     return whole

@@ -102,8 +102,7 @@ def pointwise_weights(problem: Problem) -> CSR:
     """
     net = MobileNet.of(problem.source)
     rng = np.random.default_rng([net.seed, 0xC])
-    rows = columns = nonzeros = 0
-    offsets, indices, values = [np.zeros(1, np.int64)], [], []
+    bands, column, (_, columns) = [], 0, net.sizes
     for number, block in enumerate(net.blocks):
         m, k = block.filters, block.depthwise.channels
         dense = number == 0 or problem.sparsity == 0
@@ -113,12 +112,10 @@ def pointwise_weights(problem: Problem) -> CSR:
             else standin.for_weights(f"mbv1_pw{number:02}_weight", m, k, problem.sparsity)
         )
         scale = np.sqrt(2.0 / np.maximum(1, one.row_lengths)).astype(np.float32)
-        values.append(rng.standard_normal(one.nnz, dtype=np.float32) * np.repeat(scale, one.row_lengths))
-        offsets.append(one.offsets[1:].astype(np.int64) + nonzeros)
-        indices.append(one.indices + columns)
-        rows, columns, nonzeros = rows + m, columns + k, nonzeros + one.nnz
-    joined = np.concatenate(indices).astype(np.int32)
-    return CSR(rows, columns, np.concatenate(offsets).astype(np.int32), joined, np.concatenate(values))
+        values = rng.standard_normal(one.nnz, dtype=np.float32) * np.repeat(scale, one.row_lengths)
+        bands.append(CSR(m, columns, one.offsets, one.indices + np.int32(column), values))
+        column += k
+    return CSR.stacked(bands)
 
 
 def blocks_of(net: MobileNet, weights: CSR) -> Iterator[CSR]:
@@ -126,9 +123,8 @@ def blocks_of(net: MobileNet, weights: CSR) -> Iterator[CSR]:
     row = column = 0
     for block in net.blocks:
         m, k = block.filters, block.depthwise.channels
-        begin, end = weights.offsets[row], weights.offsets[row + m]
-        offsets = (weights.offsets[row : row + m + 1] - begin).astype(np.int32)
-        yield CSR(m, k, offsets, weights.indices[begin:end] - np.int32(column), weights.values[begin:end])
+        one = weights.band(row, row + m)
+        yield CSR(m, k, one.offsets, one.indices - np.int32(column), one.values)
         row, column = row + m, column + k
 
 

@@ -113,12 +113,10 @@ def attention(operands: Operands) -> Reference:
     step = max(1, BLOCK // max(1, mask.k))
     for at in range(0, mask.m, step):
         end = min(at + step, mask.m)
-        held = slice(mask.offsets[at], mask.offsets[end])
-        rows, columns = np.repeat(np.arange(end - at), mask.row_lengths[at:end]), mask.indices[held]
-        scores = (q[at:end] @ keys.T)[rows, columns]
-        offsets = (mask.offsets[at : end + 1] - mask.offsets[at]).astype(np.int32)
+        band = mask.band(at, end)
+        places = band.rows, band.indices
         weights = np.zeros((end - at, mask.k))
-        weights[rows, columns] = _softmax(CSR(end - at, mask.k, offsets, columns, scores)).value
+        weights[places] = _softmax(band.with_values((q[at:end] @ keys.T)[places])).value
         value[at:end], scale[at:end] = weights @ v, weights @ np.abs(v)
     return Reference(value, scale)
 
@@ -154,11 +152,10 @@ def _picked_products(pattern: CSR, a: Array, b: Array) -> NDArray[np.float64]:
     block = np.empty((step, pattern.k))
     for at in range(0, pattern.m, step):
         end = min(at + step, pattern.m)
-        held = slice(pattern.offsets[at], pattern.offsets[end])
-        places = np.repeat(np.arange(end - at) * pattern.k, pattern.row_lengths[at:end])
-        places += pattern.indices[held]
+        band = pattern.band(at, end)
         np.matmul(a[at:end], b.T, out=block[: end - at])
-        np.take(block, places, out=picked[held], mode="clip")  # the default mode copies `out`
+        out = picked[pattern.offsets[at] : pattern.offsets[end]]
+        np.take(block, band.rows * pattern.k + band.indices, out=out, mode="clip")  # the default mode copies `out`
     return picked
 
 

@@ -182,11 +182,7 @@ def rounding_errors() -> dict[str, float]:
 
     def product(dtype: DType) -> NDArray[np.float64]:
         own, steps = given.cast(dtype), I8_STEPS if dtype == "i8" else 1
-        rows = slice(0, int(own.sparse.offsets[ROWS]))
-        weights = np.zeros((ROWS, problem.k))
-        weights[np.repeat(np.arange(ROWS), own.sparse.row_lengths[:ROWS]), own.sparse.indices[rows]] = (
-            own.sparse.values[rows]
-        )
+        weights = own.sparse.band(0, ROWS).to_scipy().toarray()
         return weights @ own.dense["b"].astype(np.float64) / steps**2
 
     exact = product("f32")
