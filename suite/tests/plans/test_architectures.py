@@ -1,11 +1,11 @@
 """The table of architectures against the assembler, the data sheets, and the code that must ask it."""
 
-import csv
 import functools
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import nnzbench
@@ -126,14 +126,12 @@ def test_the_table_is_consistent():
 
 
 def test_best_known_parts_are_those_of_the_data_sheets():
-    with (paths.datasets() / "gpus.csv").open() as stream:
-        rows = [row for row in csv.DictReader(stream) if row["arch"] in ARCHITECTURES]
-    known = {arch for arch in ARCHITECTURES if any(arch == row["arch"] for row in rows)}
+    table = pd.read_csv(paths.datasets() / "gpus.csv")
+    known = set(table["arch"]) & set(ARCHITECTURES)
     assert known >= {"sm_70", "sm_75", "sm_80", "sm_89", "sm_90"}
     for arch in known:
-        part = ARCHITECTURES[arch].part
-        counts = [int(row["sms"]) for row in rows if row["arch"] == arch and part in row["name"]]
-        assert counts[0] == sm_count(arch), part  # a PCIe card below it may have fewer
+        parts = table[(table["arch"] == arch) & table["name"].str.contains(ARCHITECTURES[arch].part)]
+        assert parts["sms"].iloc[0] == sm_count(arch)  # a PCIe card below it may have fewer
 
 
 def test_forms_are_understood_in_one_place():
