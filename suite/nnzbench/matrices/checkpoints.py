@@ -108,7 +108,8 @@ def _read_npy(stream: IO[bytes], size: int, where: str, allowed: Collection[np.d
     if dtype.hasobject:
         raise MatrixError(f"{where}: holds pickled Python objects, which are never loaded.")
     if dtype.newbyteorder("=") not in allowed and (allowed or dtype.kind not in "SU"):
-        raise MatrixError(f"{where}: values are {dtype}, not {_words(allowed)}.")
+        floats = "floating point" if set(allowed) <= set(FLOATS) else "numbers of a kind that is read here"
+        raise MatrixError(f"{where}: values are {dtype}, not {floats if allowed else 'text'}.")
     payload = math.prod(shape) * dtype.itemsize
     if payload != size - stream.tell():
         raise MatrixError(f"{where}: header shape {shape} needs {payload} bytes, the file has {size - stream.tell()}.")
@@ -140,12 +141,6 @@ def _header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dt
     if len(shape) > _AXES or any(isinstance(one, bool) or not 0 <= one < 2**63 for one in shape):
         raise MatrixError(f"{where}: header gives an impossible shape.")
     return shape, fortran, dtype
-
-
-def _words(allowed: Collection[np.dtype[Any]]) -> str:
-    if not allowed:
-        return "text"
-    return "floating point" if set(allowed) <= set(FLOATS) else "numbers of a kind that is read here"
 
 
 INSTALL = "pip install 'nnzbench[{}]'"

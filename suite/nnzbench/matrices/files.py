@@ -1,16 +1,7 @@
 """Matrices of one's own, from whatever file holds them: one reader for each format, and no trust in any of them.
 
-| file | read as |
-| --- | --- |
-| `.smtx` | a pattern, as DLMC has them |
-| `.mtx` | Matrix Market: general, symmetric or a pattern |
-| `.npy` | a dense array, whose zeros are the zeros |
-| `.npz` | a SciPy sparse matrix, or dense arrays (`FILE::name` picks one) |
-| `.safetensors`, `.pt`, `.pth`, `.bin` | tensors by name (`FILE::tensor.name`), where the library is installed |
-| `.index.json` | the tensors of the shards that it names, which lie beside it |
-
-Sizes are compared with the file's own before anything is allocated. Weights of more than two axes become the matrix of
-filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolution.
+`docs/own-matrices.md` lists them. Sizes are compared with the file's own before anything is allocated. Weights of more
+than two axes become the matrix of filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolution.
 """
 
 from __future__ import annotations

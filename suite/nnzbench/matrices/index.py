@@ -82,8 +82,6 @@ class StandinParameters:
     cols: int
     row_cov: float
     col_cov: float
-    empty_rows: float
-    """Fraction of the rows."""
     row_max: float
     """Longest row over the mean."""
     kernels: float | None
@@ -130,7 +128,7 @@ def weights() -> dict[str, WeightsEntry]:
 def standin_parameters() -> tuple[StandinParameters, ...]:
     """Measured means per group, layer kind and shape."""
     columns = {
-        "rows": "M", "cols": "K", "empty_rows": "empty_row_frac", "row_max": "max_row_over_mean",
+        "rows": "M", "cols": "K", "row_max": "max_row_over_mean",
         "kernels": "kernels3x3_real", "row_sigma": "thresh_sigma_row", "column_sigma": "thresh_sigma_col",
     }  # fmt: skip
     with (paths.datasets() / "synthetic_params.csv").open(newline="") as stream:

@@ -278,7 +278,7 @@ class BalancedMatrix:
         if width > 1 << 16:
             raise MatrixError(f"balance ranges of {width} columns are wider than two bytes can address.")
         ranges = -(-matrix.k // width)
-        keep = _count(matrix, 0, width) if ranges > 1 else int(matrix.row_lengths[0])
+        keep = int((matrix.band(0, 1).indices < width).sum())
         last = min(keep, matrix.k - (ranges - 1) * width)
         per_row = (ranges - 1) * keep + last
         if keep == 0 or matrix.nnz != matrix.m * per_row or (matrix.row_lengths != per_row).any():
@@ -309,12 +309,6 @@ def _as_ranges(rows: NDArray[Any], ranges: int, keep: int, last: int, surplus: i
         fill = np.full((m, keep - last), surplus, rows.dtype) if surplus is not None else rows[:, -1:]
         rows = np.concatenate([rows, np.broadcast_to(fill, (m, keep - last))], axis=1)
     return rows.reshape(m, ranges, keep)
-
-
-def _count(matrix: CSR, row: int, width: int) -> int:
-    """Nonzeros of a row in its first range."""
-    columns = matrix.indices[matrix.offsets[row] : matrix.offsets[row + 1]]
-    return int((columns < width).sum())
 
 
 def _not_balanced(matrix: CSR, width: int, ranges: int) -> MatrixError:

@@ -70,15 +70,11 @@ def find_real(source: str) -> Path | None:
 def _all_real(source: str) -> Iterator[Path]:
     """The files of a real source under all data roots, in their order."""
     kind, _, name = source.partition(":")
+    if kind == "dlmc" and (Path(name).is_absolute() or ".." in Path(name).parts):
+        raise MatrixError(f"{source}: path must lie inside the collection.")
     if kind in ("dlmc", "weights"):
-        relative = Path("dlmc", _inside(name)) if kind == "dlmc" else Path(WEIGHTS_FILE)
+        relative = Path("dlmc", name) if kind == "dlmc" else Path(WEIGHTS_FILE)
         yield from (root / relative for root in paths.data_roots() if (root / relative).is_file())
-
-
-def _inside(path: str) -> str:
-    if Path(path).is_absolute() or ".." in Path(path).parts:
-        raise MatrixError(f"dlmc:{path}: path must lie inside the collection.")
-    return path
 
 
 def _resolve(problem: Problem) -> CSR:
@@ -128,17 +124,9 @@ def _of_collection(name: str, path: Path) -> CSR:
             f"{path}: has {matrix.m} x {matrix.k} with {matrix.nnz} nonzeros, and dlmc:{name} has "
             f"{entry.rows} x {entry.cols} with {entry.nnz}: it is another file than the collection's."
         )
-    if entry is not None and entry.sha256 and _sha256(path) != entry.sha256:
+    if entry is not None and entry.sha256 and hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
         raise MatrixError(f"{path}: is not the file that the collection has as dlmc:{name} (its SHA-256 differs).")
     return matrix
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _required(source: str) -> Path:
