@@ -76,7 +76,7 @@ def test_one_damaged_matrix_does_not_end_the_check_of_the_collection(roots, monk
     whole = Problem("mine", "whole", "spmm", M, K, 1, 0.7, "uniform:0")
     monkeypatch.setattr(module, "real_problems", lambda: [PROBLEM, whole])
     tried = []
-    monkeypatch.setattr(module, "enumerate_candidates", lambda kernel, problem, *rest: tried.append(problem.name) or [])
+    monkeypatch.setattr(module, "outcomes", lambda gpu, kernel, problem, *rest: tried.append(problem.name) or [])
     with pytest.raises(AssertionError, match="SHA-256 differs"):
         module.test_right_on_every_real_matrix(None, "spmm", "f32", ("row_stream",))
     assert tried == ["whole"]
