@@ -9,7 +9,6 @@ runs no file. Answers go through a socket; what the file prints goes to standard
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -22,6 +21,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -45,29 +45,24 @@ def load(path: Path) -> tuple[str, ...]:
         for one in told:
             said = {**one["about"], "maths": frozenset(one["about"]["maths"])}
             name, ops, dtypes = one["name"], frozenset(one["ops"]), frozenset(one["dtypes"])
-            register(PlannedKernel(name, one["paper"], ops, dtypes, _Plans(path, name)), About("external", **said))
+            plans = partial(_plans, path, name)
+            register(PlannedKernel(name, one["paper"], ops, dtypes, plans), About("external", **said))
     except (KernelDefect, ValueError, KeyError, TypeError) as error:
         raise Unsupported(f"kernel file {path} failed: {error}") from error
     return tuple(one["name"] for one in told)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plans:
-    """`Kernel.plans` of a kernel of the file."""
-
-    path: Path
-    name: str
-
-    def __call__(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        with tempfile.TemporaryDirectory(prefix="nnzbench-user-") as name:
-            folder = Path(name)
-            (folder / REQUEST).write_bytes(pickle.dumps((problem, operands)))
-            for line in _answers(self.path, folder, self.name, arch):
-                try:
-                    plan = decode(line, folder)
-                except (ValueError, KeyError, TypeError, OSError) as error:
-                    raise KernelDefect(f"{self.name} yields what is no plan: {error}") from error
-                yield plan
+def _plans(path: Path, name: str, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """`Kernel.plans` of the file's kernel of that name."""
+    with tempfile.TemporaryDirectory(prefix="nnzbench-user-") as scratch:
+        folder = Path(scratch)
+        (folder / REQUEST).write_bytes(pickle.dumps((problem, operands)))
+        for line in _answers(path, folder, name, arch):
+            try:
+                plan = decode(line, folder)
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                raise KernelDefect(f"{name} yields what is no plan: {error}") from error
+            yield plan
 
 
 class _Template:

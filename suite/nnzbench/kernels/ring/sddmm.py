@@ -71,16 +71,6 @@ class Tiling(RingTiling):
         return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
 
 
-@dataclass(frozen=True)
-class _Parted:
-    """Strands of single parts of the columns: the nonzeros of one row in one part, or an even share of them."""
-
-    part: NDArray[np.int64]
-    row: NDArray[np.int64]
-    strands: Strands
-    """What comes with a column is the nonzero's entry of the pattern."""
-
-
 def _strands(
     pattern: CSR, starts: NDArray[np.int64], strides: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Strands:
@@ -93,7 +83,8 @@ def _rows(pattern: CSR) -> Strands:
     return _strands(pattern, pattern.offsets[:-1].astype(np.int64), np.ones_like(lengths), lengths)
 
 
-def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> _Parted:
+def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Strands]:
+    """Part and row of each strand, and the strands: the nonzeros of one row in one part, or an even share of them."""
     ends = rows.landed(np.arange(pattern.k) // part, parts)[:-1]
     lengths = np.diff(ends, prepend=0)
     starts = (pattern.offsets[:-1, None] + ends - lengths).T.ravel()
@@ -104,16 +95,16 @@ def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> _Parted:
     held = np.repeat(np.arange(lengths.size), shares)
     share, of = np.arange(held.size) - (np.cumsum(shares) - shares)[held], shares[held]
     share_lengths = (lengths[held] - share + of - 1) // of
-    return _Parted(held // pattern.m, held % pattern.m, _strands(pattern, starts[held] + share, of, share_lengths))
+    return (*np.divmod(held, pattern.m), _strands(pattern, starts[held] + share, of, share_lengths))
 
 
-def _deal(parted: _Parted, tiling: Tiling) -> NDArray[np.int64]:
+def _deal(part_of: NDArray[np.int64], lengths: NDArray[np.int64], tiling: Tiling) -> NDArray[np.int64]:
     """(parts, groups, warps, row_steps, sub) strands, -1 where there is none; each part is dealt on its own."""
-    groups = max(1, -(-int(np.bincount(parted.part).max()) // tiling.block_m))
+    groups = max(1, -(-int(np.bincount(part_of).max()) // tiling.block_m))
     dealt = []
     for part in range(tiling.parts):
-        own = np.flatnonzero(parted.part == part)
-        held = deal_bundles(parted.strands.lengths[own], groups, tiling.warps, tiling.row_steps, tiling.sub)
+        own = np.flatnonzero(part_of == part)
+        held = deal_bundles(lengths[own], groups, tiling.warps, tiling.row_steps, tiling.sub)
         dealt.append(np.append(own, -1)[held])
     return np.stack(dealt)
 
@@ -129,9 +120,9 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> dict
     sub, chunks = tiling.sub, tiling.chunks(pattern.k)
     part = chunks * tiling.block_k
     rows = shared.once("rows", lambda: _rows(pattern))
-    parted = shared.once(("strands", part, tiling.parts), lambda: _parted(pattern, rows, part, tiling.parts))
-    strands = parted.strands
-    dealt = _deal(parted, tiling)
+    key = ("strands", part, tiling.parts)
+    part_of, row_of, strands = shared.once(key, lambda: _parted(pattern, rows, part, tiling.parts))
+    dealt = _deal(part_of, strands.lengths, tiling)
     bundles = dealt.reshape(-1, sub)
     columns = np.arange(pattern.k) % part
     landed = shared.once(
@@ -149,7 +140,7 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> dict
     return {
         "starts": layout.starts,
         "trips": layout.trips,
-        "row_ids": np.where(dealt >= 0, parted.row[dealt], -1).astype(np.int32),
+        "row_ids": np.where(dealt >= 0, row_of[dealt], -1).astype(np.int32),
         "offsets": offsets.reshape(-1, _UNIT),
         "positions": positions.view(np.int32).reshape(-1, _UNIT),
     }

@@ -211,18 +211,14 @@ def bias_relu_plan(bias: Array, product: Array) -> Plan:
     return tile.plan("bias_relu", (-(-n // tile.threads), m, 1), (n,), buffers)
 
 
-def _require_sparse(problem: Problem) -> None:
-    if problem.sparsity == 0:
-        raise Unsupported("this layer's weights are dense")
-
-
 @kernel(f"{PAPER}, section VII-D", "pointwise", "f32", About("paper"))
 def sputnik_bias_relu(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Sputnik's SpMM with bias and ReLU fused: the heuristic's plan (`heuristic_...`), then one per other tile.
 
     Raises `Unsupported` for dense layers.
     """
-    _require_sparse(problem)
+    if problem.sparsity == 0:
+        raise Unsupported("this layer's weights are dense")
     b, bias = operands.dense["b"], operands.dense["bias"]
     for tile, label in labelled_tiles(b.shape[1], b.dtype.itemsize):
         yield spmm_plan(operands.sparse, b, tile, label, bias=bias)
@@ -234,7 +230,8 @@ def row_stream_bias_relu(problem: Problem, operands: Operands, arch: str) -> Ite
 
     Raises `Unsupported` for dense layers.
     """
-    _require_sparse(problem)
+    if problem.sparsity == 0:
+        raise Unsupported("this layer's weights are dense")
     for product in islice(row_stream.plans(problem, operands, arch), _ROW_STREAM_PLANS):
         after = bias_relu_plan(operands.dense["bias"], product.buffers[product.output])
         yield chain(product.variant, (Step(product, {product.output: "c"}), Step(after, {"c": "c"})))
