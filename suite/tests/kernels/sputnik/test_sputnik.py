@@ -6,13 +6,14 @@ from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
 
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.rows import row_records, transpose, vector_width
+from nnzbench.kernels.sputnik.layers import softmax_plan
 from nnzbench.kernels.sputnik.spmm import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan, warp_steps
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference
+from nnzbench.problems.reference import Reference, reference
 
 NARROW = Tile(y=4, x=32, width=8, vector_b=4, ahead=8)
 SCALAR = Tile(y=2, x=16, width=16, vector_b=1, vector_a=4, ahead=8, prefetch=True, rows_fastest=True)
@@ -216,3 +217,57 @@ def test_the_cached_transpose_follows_new_values():
 def test_vectors_divide_the_row():
     assert [vector_width(n, 4) for n in (1, 2, 6, 8, 49)] == [1, 2, 2, 4, 1]
     assert [vector_width(n, 2) for n in (4, 8, 12)] == [4, 8, 4]
+
+
+def softmax_of(scores):
+    return reference(Problem("test", "t", "sparse_softmax", scores.m, scores.k, 0, 0.0, ""), Operands(scores, {}, ""))
+
+
+SCORES = {
+    "one entry": matrix(1, 1, density=1.0),
+    "rows longer than the registers hold": matrix(3, 300, density=0.9),
+    "full row, empty rows": matrix(37, 70, empty=(0, 5, 36), full=9),
+}
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+@pytest.mark.parametrize("case", SCORES)
+def test_softmax_of_awkward_shapes(case, build):
+    scores = SCORES[case]
+    assert passes(relative_error(execute(softmax_plan(scores, 16, 4, 2), build), softmax_of(scores)), "f32")
+
+
+def test_large_scores_do_not_overflow():
+    scores = matrix(7, 40, density=0.8)
+    scores = scores.with_values(scores.values * np.float32(300) + np.float32(500))
+    assert passes(relative_error(execute(softmax_plan(scores, 16, 4, 2)), softmax_of(scores)), "f32")
+
+
+def test_minus_infinity_is_a_masked_entry():
+    scores = CSR.from_dense(np.array([[1.0, -np.inf, 2.0], [-np.inf, -np.inf, -np.inf]], dtype=np.float32))
+    result = execute(softmax_plan(scores, 16, 4, 2))
+    np.testing.assert_allclose(result[:3], np.array([1, 0, np.e]) / (1 + np.e), rtol=1e-6)
+    assert np.isnan(result[3:]).all()
+
+
+def test_nan_among_scores_spoils_its_row_alone():
+    scores = matrix(4, 60, density=0.7)
+    values = scores.values.copy()
+    values[scores.offsets[2] + 5] = np.nan
+    result = execute(softmax_plan(scores.with_values(values), 16, 4, 2))
+    row = slice(scores.offsets[2], scores.offsets[3])
+    assert np.isnan(result[row]).all()
+    assert np.isfinite(np.delete(result, np.r_[row])).all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_every_plan_of_a_softmax_is_correct(dtype):
+    problem = Problem("test", "t", "sparse_softmax", 13, 70, 0, 0.7, "", dtype)
+    operands = Operands(matrix(13, 70, full=2, empty=(3,)), {}, "").cast(dtype)
+    for plan in kernels()["sparse_softmax"].plans(problem, operands, "sm_90"):
+        check(plan, problem, operands)
+
+
+def test_a_softmax_of_nothing_is_unsupported():
+    with pytest.raises(Unsupported, match="no nonzeros"):
+        softmax_plan(matrix(3, 4, density=0.0))

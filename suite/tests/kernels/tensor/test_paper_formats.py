@@ -1,9 +1,10 @@
-"""Flash-LLM's format against the matrix that it holds, and its dealing of words against the procedure itself."""
+"""Flash-LLM's and SpInfer's formats against the matrix that they hold, and words as dealt against the procedure."""
 
 import numpy as np
 import pytest
 from on_cpu import matrix
 
+from nnzbench.kernels.tensor import spinfer
 from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
@@ -17,7 +18,7 @@ def tile_words(packed, tile):
     return packed["words"][packed["offsets"][tile] : packed["offsets"][tile + 1]].ravel()
 
 
-def unpacked(packed, m, k):
+def unpacked_words(packed, m, k):
     dense = np.zeros((m, k), dtype=np.float16)
     for tile in range(packed["offsets"].size - 2):
         words = tile_words(packed, tile)
@@ -36,7 +37,7 @@ def test_packed_tiles_hold_the_matrix(density):
     packed = pack(sparse)
     assert packed["offsets"].size == 2 * 3 + 2
     assert packed["offsets"][-1] == packed["offsets"][-2] == len(packed["words"])
-    assert np.array_equal(unpacked(packed, 256, 192), sparse.to_dense())
+    assert np.array_equal(unpacked_words(packed, 256, 192), sparse.to_dense())
 
 
 def dealt_one_by_one(tile):
@@ -78,7 +79,7 @@ def test_words_are_dealt_as_published(density):
 def test_a_tile_holds_half_its_elements_and_no_more():
     dense = np.zeros((128, 64), dtype=np.float16)
     dense.ravel()[:MOST_WORDS] = 1
-    assert np.array_equal(unpacked(pack(CSR.from_dense(dense)), 128, 64), dense)
+    assert np.array_equal(unpacked_words(pack(CSR.from_dense(dense)), 128, 64), dense)
     dense.ravel()[MOST_WORDS] = 1
     with pytest.raises(Unsupported, match="4097 nonzeros"):
         pack(CSR.from_dense(dense))
@@ -90,3 +91,43 @@ def test_values_that_are_zero_count_as_absent():
     packed = pack(CSR(128, 64, offsets, np.array([0, 1, 3], np.int32), values))
     assert np.count_nonzero(packed["words"] & 0xFFFF) == 1
     assert packed["offsets"].tolist() == [0, 1, 1]
+
+
+def unpacked_bitmaps(packed, m, k):
+    """Bit by bit, as the header of `spinfer.cu` tells."""
+    dense = np.zeros((m, k), dtype=np.float16)
+    values = packed["values"].view(np.float16).ravel()
+    for tile in range(len(packed["maps"])):
+        first_row, first_column = (64 * place for place in divmod(tile, k // 64))
+        at = 8 * packed["offsets"][tile]
+        for nth, bits in enumerate(packed["maps"][tile]):
+            strip, of_strip = divmod(nth, 16)
+            if of_strip == 0:
+                assert packed["strips"][tile, strip] == at - 8 * packed["offsets"][tile]
+            group, (right, bottom) = of_strip // 4, divmod(of_strip % 4, 2)
+            for bit in range(64):
+                if int(bits) >> bit & 1:
+                    row = first_row + 16 * strip + 8 * bottom + bit // 8
+                    dense[row, first_column + 16 * group + 8 * right + bit % 8] = values[at]
+                    at += 1
+        assert not values[at : 8 * packed["offsets"][tile + 1]].any()
+        assert 0 <= 8 * packed["offsets"][tile + 1] - at < 8
+    return dense
+
+
+@pytest.mark.parametrize("density", [0.0, 0.03, 0.4, 1.0])
+def test_bitmaps_hold_the_matrix(density):
+    sparse = halves(matrix(128, 192, density, empty=(5,), full=9 if density else -1))
+    packed = spinfer.pack(sparse)
+    assert packed["maps"].shape == (6, 64)
+    assert np.array_equal(unpacked_bitmaps(packed, 128, 192), sparse.to_dense())
+    tiles = sparse.to_dense().reshape(2, 64, 3, 64).swapaxes(1, 2).reshape(6, -1)
+    assert spinfer.most_values(packed["offsets"]) == -(-np.count_nonzero(tiles, axis=1).max() // 8) * 8
+
+
+def test_values_that_are_zero_have_no_bit():
+    values = np.array([0.0, -0.0, 2.0], np.float16)
+    offsets = np.concatenate([[0], np.full(64, 3)]).astype(np.int32)
+    packed = spinfer.pack(CSR(64, 64, offsets, np.array([0, 1, 3], np.int32), values))
+    assert packed["offsets"].tolist() == [0, 1]
+    assert packed["maps"][0, 0] == 8
