@@ -43,7 +43,6 @@ def missing(extra: str) -> bool:
 
 
 def install(extra: str) -> None:
-    """Installs the extra into the Python that runs this."""
     print(f"Installing nnzbench[{extra}] ...", flush=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--editable", f".[{extra}]"]
     subprocess.run(command, cwd=ROOT, check=True)

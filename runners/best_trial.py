@@ -80,7 +80,6 @@ class Outcome(Case):
 
 
 def read_cases() -> list[Case]:
-    """The cases of datasets/best_trial.csv."""
     with (paths.datasets() / "best_trial.csv").open(newline="", encoding="utf-8") as file:
         return [Case(row["matrix"], row["dtype"], int(row["n"])) for row in csv.DictReader(file)]  # type: ignore[arg-type]
 

@@ -131,7 +131,6 @@ def programs(arch: str, names: Sequence[str] = ()) -> Iterator[tuple[str, Proble
 
 
 def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Plan) -> Iterator[Row]:
-    """Every library's rows of one program, in turns."""
     for turn in range(1, ROUNDS + 1):
         for device in opened if turn % 2 else reversed(opened):  # what drifts is no library's
             cubins, _ = device.compiled(plan)
@@ -340,7 +339,6 @@ LARGEST_ERROR = {"cublas_f16_sums": 0.02}
 
 
 def published_programs(device: GpuDevice, problem: Problem, operands: Operands) -> Iterator[tuple[str, Prepared]]:
-    """Each of `PROGRAMS` for one problem."""
     a, b = operands.sparse, operands.dense["b"]
     tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
     for name, switches in (

@@ -201,7 +201,6 @@ def computed(data: Data, asked: Comparison) -> Iterator[tuple[tuple[str, ...], d
 def paired(
     group: Group, below: pd.DataFrame, above: pd.DataFrame, policy: str, by: Sequence[str]
 ) -> Iterator[tuple[Mapping[str, object], pd.DataFrame]]:
-    """The pairs of times of a group, as `by` splits it."""
     below, above = below[below["policy"] == policy], above[above["policy"] == policy]
     added_up = group.baseline_like or (group.statistic == "total" and not group.cases)
     if added_up and group.baseline_like in ("", group.like) and set(below["case"]) != set(above["case"]):
@@ -297,7 +296,6 @@ def wrong_products(path: Path) -> tuple[int, list[str]]:
 
 
 def alike(told: float, wanted: float) -> bool:
-    """Whether numbers agree to the six digits that the file has."""
     return math.isclose(told, wanted, rel_tol=6e-6)
 
 

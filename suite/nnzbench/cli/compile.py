@@ -287,8 +287,7 @@ def _with_resources(row: Row, used: Resources | None, launch: Launch | None) -> 
     if used is None:
         return replace(row, status="compile-error", reason=f"the program has no entry point '{row.entry}'")
     shared = used.shared_bytes + (launch.shared_bytes if launch else 0)
-    row = replace(row, registers=used.registers, shared_bytes=shared, spill_bytes=used.spill_bytes)
-    row = replace(row, code_bytes=used.code_bytes)
+    row = replace(row, **{**vars(used), "shared_bytes": shared})
     if launch is None:
         return row
     threads = math.prod(launch.block)

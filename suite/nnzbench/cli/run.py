@@ -80,7 +80,6 @@ class Request(SimpleNamespace):
         options.refuse(refusals)
 
     def choice(self) -> Choice:
-        """Which part of the experiments to run."""
         real = False if self.uniform or self.standin else True if self.real else None
         same = {name: getattr(self, name) for name in AS_ASKED}
         return Choice(kernels=names_of_kernels(self.kernels), problems=self.problems or None, real=real, **same)
@@ -235,12 +234,10 @@ class _Task:
 
     @property
     def log(self) -> Path:
-        """Where every step and detail is told."""
         return self.folder / LOG
 
     @contextmanager
     def progress(self) -> Iterator[RunProgress]:
-        """What the run tells on the screen and in its log."""
         self.folder.mkdir(parents=True, exist_ok=True)
         refuse_links(self.log)
         with progress_bar(log=self.log, verbose=self.request.verbose) as progress:
@@ -248,13 +245,11 @@ class _Task:
             yield progress
 
     def place(self, gpu: str, experiment: str) -> Path:
-        """The results folder of an experiment."""
         arch, choice = self.request.target_arch, self.choice
         data = "uniform" if choice.uniform else "standin" if choice.real is False else ""
         return self.folder / gpu / experiment / (f"{BELOW}{arch}" if arch else "") / data
 
     def learn(self, timed: bool) -> Costs:
-        """What earlier runs cost."""
         return learn((paths.reports(), self.folder), timed)
 
     def typical(self) -> dict[str, list[str]]:
@@ -264,7 +259,6 @@ class _Task:
         return {one.name: typical(one.name, all_problems(one, self.choice)) for one in self.chosen}
 
     def here(self) -> list[Summary]:
-        """On this process's device."""
         with closing(self.request.open()) as device:
             if self.request.budget is None:
                 return self._everything(device)
@@ -310,7 +304,6 @@ class _Task:
             return summaries
 
     def on_cluster(self, kind: str) -> list[Summary]:
-        """On the workers of a Dask cluster."""
         end_tidily()
         request = self.request
         timed = request.device != "cpu"

@@ -88,7 +88,6 @@ class Counts:
         self.reasons.update((row.status, row.kernel, reason[:REASON_LENGTH]) for row, reason in bad)
 
     def update(self, other: Counts) -> None:
-        """Adds what another part of the run brought."""
         self.rows.update(other.rows)
         self.candidates.update(other.candidates)
         self.reasons.update(other.reasons)
@@ -248,7 +247,6 @@ class Attempts:
         )  # fmt: skip
 
     def recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
-        """Whether the folder has the row."""
         device = self.session.device.name
         return (self.experiment, problem.name, problem.dtype, kernel, variant, device, policy) in self.results.done
 

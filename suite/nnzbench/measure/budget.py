@@ -72,7 +72,6 @@ class Resources:
         return busy if self.processes <= self.gpus else float((busy**EVENNESS + on_gpus**EVENNESS) ** (1 / EVENNESS))
 
     def wall_of(self, steps: Iterable[Step]) -> float:
-        """The same for so many steps."""
         every = list(steps)
         return self.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every))
 

@@ -163,7 +163,6 @@ class Search:
 
     @property
     def found(self) -> Found:
-        """What was tried so far."""
         unfinished = tuple(state.kernel for state in self._states if not state.done)
         return Found({state.kernel: state.tried for state in self._states}, unfinished)
 

@@ -216,7 +216,6 @@ class Run:
         self.maker = maker or Maker()
 
     def summary(self) -> Summary:
-        """What was added so far."""
         return Summary(self.results.folder, self.attempts.counts, frozenset(self.planless - self.planned))
 
     def waiting(self, problem: Problem, names: Sequence[str], scope: Scope = "all") -> list[str]:

@@ -224,7 +224,6 @@ class _Trial:
 
     @property
     def truth(self) -> Callable[[], Reference]:
-        """What results are compared with."""
         return self.candidate.truth or self.reference
 
     def run(self) -> Outcome:

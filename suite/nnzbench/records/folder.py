@@ -218,7 +218,6 @@ class Results:
         self.done.update(record.key for record in rows)
 
     def add_tuning(self, tuning: Tuning) -> None:
-        """Appends one row to tuning.csv."""
         TUNING.add(self.folder, tuning)
         self._tuned(tuning)
 
@@ -227,7 +226,6 @@ class Results:
             self.tuned[tuning.key] = tuning.scope
 
     def add_memory(self, row: Memory) -> None:
-        """Appends one row to memory.csv."""
         MEMORY.add(self.folder, row)
 
 

@@ -1,7 +1,5 @@
 """docs/architecture.md and papers.md against the tree: floors, paths that a page names, and what of the papers runs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path
@@ -58,7 +56,7 @@ def pattern_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("d*/*.md")], ids=lambda page: page.name)
-def test_paths_that_a_page_names_exist(page: Path):
+def test_paths_that_a_page_names_exist(page):
     """A name whose first folder is there; others are of archives, other repositories or what a command makes."""
     bases = [ROOT, ROOT / "suite", PACKAGE, *ROOMS, page.parent]
     text = re.sub(r"(?s)(?:`[\w/]+\.\w+`:\n\n)?```.*?```", "", text_of(page))  # nor what a reader is to write
@@ -74,7 +72,7 @@ def parts_of_papers() -> list[list[str]]:
     return [row for row in cells if row[0] not in ("part", "---")]
 
 
-def test_every_part_of_a_paper_is_covered_by_what_exists_or_says_why_not() -> None:
+def test_every_part_of_a_paper_is_covered_by_what_exists_or_says_why_not():
     parts = parts_of_papers()
     assert all(len(row) == 4 and row[1] in STATUSES for row in parts)
     assert len({row[0] for row in parts}) == len(parts)
@@ -87,6 +85,6 @@ def test_every_part_of_a_paper_is_covered_by_what_exists_or_says_why_not() -> No
     assert Counter(row[1] for row in parts)["partial"] <= 8
 
 
-def test_every_experiment_of_a_paper_covers_a_part() -> None:
+def test_every_experiment_of_a_paper_covers_a_part():
     covered = {name for row in parts_of_papers() for name in re.findall(r"`([^`]+)`", row[2])}
     assert {name for name, one in EXPERIMENTS.items() if one.paper != "nnzbench's own"} <= covered

@@ -1,7 +1,5 @@
 """What commands do, on a pretended GPU: which rows they write where, and what they say."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, product
@@ -78,7 +76,7 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
     return rows
 
 
-def test_every_variant_and_architecture_is_a_row_with_its_resources(run: Callable[..., Result]) -> None:
+def test_every_variant_and_architecture_is_a_row_with_its_resources(run):
     result = run("--json", "--arch", "sm_80", "--arch", "sm_90a")
     assert result.exit_code == 0, result.stderr
     rows = rows_of(result)
@@ -92,20 +90,20 @@ def test_every_variant_and_architecture_is_a_row_with_its_resources(run: Callabl
     assert all(row["cached"] for row in rows_of(run("--json", "--arch", "sm_80")))
 
 
-def test_a_kernel_named_twice_is_compiled_once(run: Callable[..., Result]) -> None:
+def test_a_kernel_named_twice_is_compiled_once(run):
     once = rows_of(run("--json", "--arch", "sm_80", "--kernel", "scale"))
     twice = rows_of(run("--json", "--arch", "sm_80", "--kernel", "scale", "--kernel", "scale"))
     assert [row["variant"] for row in twice] == [row["variant"] for row in once] == ["by2", "by3"]
 
 
-def test_table_for_people(run: Callable[..., Result]) -> None:
+def test_table_for_people(run):
     result = run("--arch", "sm_80")
     assert result.exit_code == 0
     assert "100% (blocks)" in result.stdout
     assert "by3" in result.stdout
 
 
-def test_a_first_look_takes_some_kernels_for_each_architecture(run: Callable[..., Result]) -> None:
+def test_a_first_look_takes_some_kernels_for_each_architecture(run):
     rows = json.loads(run("--sample", "1", "--json").stdout)
     assert [row["arch"] for row in rows] == list(dict.fromkeys(row["arch"] for row in rows))
     assert {row["status"] for row in rows} == {"ok"}
@@ -113,7 +111,7 @@ def test_a_first_look_takes_some_kernels_for_each_architecture(run: Callable[...
     assert run("--sample", "1", "--all").exit_code == 2
 
 
-def test_default_architectures_and_a_kernel_that_leaves_one_out(run: Callable[..., Result]) -> None:
+def test_default_architectures_and_a_kernel_that_leaves_one_out(run):
     rows = rows_of(run("--json", "--kernel", "scale"))
     turing = [row for row in rows if row["arch"] == "sm_75"]
     assert [(row["status"], row["reason"]) for row in turing] == [("unsupported", "not on Turing")]
@@ -153,17 +151,17 @@ def test_without_a_filter_most_architectures_get_a_sample_that_has_every_value(r
     assert "scale" in run().stdout
 
 
-def test_the_file_of_a_kernel_without_plans_here_is_no_support_file(run: Callable[..., Result]) -> None:
+def test_the_file_of_a_kernel_without_plans_here_is_no_support_file(run):
     assert [row["status"] for row in rows_of(run("--json", "--arch", "sm_75"))] == ["unsupported"]
 
 
-def test_support_files_are_built_as_they_are(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_support_files_are_built_as_they_are(run, tmp_path):
     (tmp_path / "extra.cu").write_text('extern "C" __global__ void extra(float* c) { c[0] = 1.0f; }\n')
     support = [row for row in rows_of(run("--json", "--arch", "sm_80")) if row["kernel"] == "(support)"]
     assert [(row["variant"], row["entry"], row["occupancy"]) for row in support] == [("extra.cu", "extra", None)]
 
 
-def test_compile_errors_end_with_status_1_and_their_log_once(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_compile_errors_end_with_status_1_and_their_log_once(run, tmp_path):
     (tmp_path / "scale.cu").write_text("\n" + SOURCE.replace("* FACTOR", "* OTHER"))
     result = run("--arch", "sm_80")
     assert result.exit_code == 1
@@ -172,14 +170,14 @@ def test_compile_errors_end_with_status_1_and_their_log_once(run: Callable[..., 
     assert "2 of 2 entry points failed" in result.stderr
 
 
-def test_a_plan_that_names_no_entry_point_fails(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_names_no_entry_point_fails(run, monkeypatch):
     monkeypatch.setattr(Scale, "entry", "scales")
     result = run("--arch", "sm_80")
     assert result.exit_code == 1
     assert "no entry point 'scales'" in result.stderr
 
 
-def test_a_plan_that_can_not_be_launched_fails(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_can_not_be_launched_fails(run, monkeypatch):
     monkeypatch.setattr(Scale, "shared_bytes", 70 * 1024)
     result = run("--json", "--arch", "sm_70", "--arch", "sm_80")
     assert result.exit_code == 0
@@ -189,17 +187,17 @@ def test_a_plan_that_can_not_be_launched_fails(run: Callable[..., Result], monke
     assert "not one block fits on an SM, for its shared memory" in rows_of(result)[0]["reason"]
 
 
-def test_bad_names_are_one_sentence(run: Callable[..., Result]) -> None:
+def test_bad_names_are_one_sentence(run):
     assert "unknown kernel 'scala': choose from scale" in run("--kernel", "scala").stderr
     assert isinstance(run("--arch", "sm_20").exception, Unsupported)
 
 
-def test_representative_problems_cover_every_op_with_unique_names() -> None:
+def test_representative_problems_cover_every_op_with_unique_names():
     assert {problem.op for problem in PROBLEMS} == set(get_args(Op)) - NETWORKS  # made of other ops' programs
     assert len({problem.name for problem in PROBLEMS}) == len(PROBLEMS)
 
 
-def test_a_kernel_without_plans_gives_its_last_reason() -> None:
+def test_a_kernel_without_plans_gives_its_last_reason():
     class Never(Scale):
         def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
             raise Unsupported(f"not for n = {problem.n}")
@@ -208,7 +206,7 @@ def test_a_kernel_without_plans_gives_its_last_reason() -> None:
         list(sample_plans(Never(), "sm_80"))
 
 
-def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite() -> None:
+def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite():
     plans = [sample_plans(kernel, "sm_90") for kernel in registry.kernels().values() if isinstance(kernel, Kernel)]
     firsts = (islice(some, 1) for some in plans)  # nearly all files have one; plans take seconds to make
     unused = {path.name for path in paths.kernels_cu().glob("*.cu")} - SUPPORT_FILES
@@ -219,7 +217,7 @@ def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite() -> None:
     assert not unused
 
 
-def test_programs_of_an_experiments_run_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_an_experiments_run_are_compiled_ahead(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     words = ["awkward_sizes", "--arch", "sm_90", "--kernel", "eie", "--candidates", "1"]
     done = CliRunner().invoke(command, words)

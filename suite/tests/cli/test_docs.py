@@ -1,7 +1,5 @@
 """README and docs against the code: commands parse, examples run, tables and links are true."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fnmatch

@@ -1,7 +1,5 @@
 """`nnzbench energy` on a simulated board: what it measures, when it stops, what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import fake_records
 import pytest
 from draft_figures import figures_in_draft  # noqa: F401

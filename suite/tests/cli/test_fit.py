@@ -1,7 +1,5 @@
 """`nnzbench fit` but for its rules: tables of datasets/ written anew, and what estimates are off by."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 

@@ -1,14 +1,11 @@
 """A run that is killed loses no row that it recorded, leaves no half-written file, and goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 RUN = ("run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--dtype", "f32", "--candidates", "1")
 
 
-def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path: Path) -> None:
+def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path):
     records = tmp_path / "cpu" / "awkward_sizes" / "records.csv"
 
     def lines() -> int:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -64,7 +62,7 @@ def test_data_folders_of_the_variable_come_first_and_the_cache_last(monkeypatch,
     assert paths.data_roots() == [tmp_path / "cache"]
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "folder" / "file"
     for text in ("old", "new"):
         with paths.replacing(path) as partial:

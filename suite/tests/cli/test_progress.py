@@ -1,7 +1,5 @@
 """What long work says on the screen and in its log."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

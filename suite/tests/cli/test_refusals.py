@@ -1,7 +1,5 @@
 """What commands refuse and how they fail: one clear sentence, and the exit status."""
 
-from __future__ import annotations
-
 import errno
 import json
 

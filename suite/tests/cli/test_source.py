@@ -4,8 +4,6 @@ Neither modules nor folders go round in circles, late imports inside functions c
 index.html, `compare` and `best` show are ratios of facts.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator, Mapping
@@ -63,11 +61,11 @@ def circle(graph: Mapping[str, set[str]]) -> str:
     return ""
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_no_module_imports_itself_through_others():
     assert not circle(graph_of(PACKAGE))
 
 
-def test_no_folder_imports_itself_through_others() -> None:
+def test_no_folder_imports_itself_through_others():
     assert not circle(folders_of(PACKAGE))
 
 
@@ -78,7 +76,7 @@ def test_no_folder_imports_itself_through_others() -> None:
         ({"one.a": "from p.two import b", "one.c": "", "two.b": "def f():\n    from p.one.c import x"}, False),
     ],
 )
-def test_circles_behind_late_imports_are_found(files: dict[str, str], modules_too: bool, tmp_path: Path) -> None:
+def test_circles_behind_late_imports_are_found(files, modules_too, tmp_path):
     package = tmp_path / "p"
     for name, text in {"__init__": "", "one.__init__": "", "two.__init__": "", **files}.items():
         path = package.joinpath(*name.split(".")).with_suffix(".py")
@@ -111,10 +109,10 @@ def divided(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_divides_no_times(room: str) -> None:
+def test_a_room_divides_no_times(room):
     found = {path.name: lines for path in (PACKAGE / room).rglob("*.py") if (lines := divided(path.read_text("utf-8")))}
     assert not found
 
 
-def test_a_division_is_seen() -> None:
+def test_a_division_is_seen():
     assert divided('a["dense_us"] / row.median_us\nus / 1e3\nflops / us') == [1]

@@ -1,7 +1,5 @@
 """The wheel, unpacked outside the checkout: it builds, and `best`, `run` and `report` work."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -52,7 +50,7 @@ def run(packages: Path, folder: Path, *arguments: str, cache: Path | None = None
     return done.stdout
 
 
-def test_it_holds_one_import_name_and_every_kernel_and_stays_small(wheel: Path) -> None:
+def test_it_holds_one_import_name_and_every_kernel_and_stays_small(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnzbench"}
@@ -61,14 +59,14 @@ def test_it_holds_one_import_name_and_every_kernel_and_stays_small(wheel: Path) 
     assert wheel.stat().st_size < 12e6
 
 
-def test_it_estimates_from_the_records_that_it_carries(packages: Path, tmp_path: Path) -> None:
+def test_it_estimates_from_the_records_that_it_carries(packages, tmp_path):
     asked = ("512x512@0.9", "--gpu", "h200", "--n", "32", "--kernel", "ring", "--kernel", "cublas", "--json")
     (answer,) = json.loads(run(packages, tmp_path, "best", *asked))["answers"]
     assert answer["where"] == "nvidia-h200"
     assert answer["widths"][0]["verdict"]["kernel"] == "ring"
 
 
-def test_it_runs_on_the_processor_and_draws_what_it_ran(packages: Path, tmp_path: Path, cache_dir: Path) -> None:
+def test_it_runs_on_the_processor_and_draws_what_it_ran(packages, tmp_path, cache_dir):
     chosen = ("--device", "cpu", "--quick", "--candidates", "1", "--kernel", "row_stream", "--problem", "12_*")
     run(packages, tmp_path, "run", "sparsert_table1", *chosen, "--report", cache=cache_dir)
     folder = tmp_path / "results" / "cpu" / "sparsert_table1"

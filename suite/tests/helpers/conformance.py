@@ -1,7 +1,5 @@
 """Plans with exactly known results that every device must run alike; `check` holds a device to one of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

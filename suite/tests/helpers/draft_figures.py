@@ -1,7 +1,5 @@
 """Figures in draft, where the fixture is imported, and pages alone: most tests are of the words and numbers of one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

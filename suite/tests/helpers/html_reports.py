@@ -1,7 +1,5 @@
 """A reports folder of two GPUs, and its page taken apart into words and data; import the fixtures to have them."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import html as stdlib_html

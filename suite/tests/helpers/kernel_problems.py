@@ -1,7 +1,5 @@
 """Small problems of kernels, for tests on the processor, on a GPU and in other precisions. Not a test file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

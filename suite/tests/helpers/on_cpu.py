@@ -1,7 +1,5 @@
 """Shared by the kernels' tests: matrices with awkward rows, and running plans on the cpu device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

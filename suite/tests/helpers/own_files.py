@@ -1,7 +1,5 @@
 """One small matrix in every format that is read, for tests of files and of what is asked about them."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import zipfile

@@ -4,8 +4,6 @@ Global memory is one buffer per argument; a load or store outside them is an
 error. Warps run one after another from barrier to barrier, in forward or backward order.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Finds real matrices for tests that use them: `$NNZBENCH_DATA`, or a `shared/data` folder beside the checkout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

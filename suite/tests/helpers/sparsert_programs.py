@@ -1,7 +1,5 @@
 """Generated programs of SparseRT, interpreted, for the tests of both forms. Not a test file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import conv_layer

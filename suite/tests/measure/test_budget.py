@@ -1,7 +1,5 @@
 """Runs with a time limit: what comes first, what is left out, what a later run goes on with, what it costs."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import math

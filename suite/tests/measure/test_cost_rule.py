@@ -1,7 +1,5 @@
 """Selection by fitted costs: on times that a known model made, and as the sputnik kernel's first plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +33,7 @@ def trials(noise: float = 0.0) -> list[Trial]:
     return found
 
 
-def test_fitting_finds_the_model_that_made_the_times() -> None:
+def test_fitting_finds_the_model_that_made_the_times():
     made = trials()
     costs = cost_rule.fit(made)
     assert all(value >= 0 for value in costs.constants.values())
@@ -43,7 +41,7 @@ def test_fitting_finds_the_model_that_made_the_times() -> None:
     assert np.median(errors) < 0.05
 
 
-def test_choices_are_judged_on_matrices_that_were_not_fitted_to() -> None:
+def test_choices_are_judged_on_matrices_that_were_not_fitted_to():
     made = trials(noise=0.03)
     judged = cost_rule.cross_validate(made)
     first = {name: rivals[0].candidate for name, rivals in cost_rule.contests(made).items()}
@@ -52,7 +50,7 @@ def test_choices_are_judged_on_matrices_that_were_not_fitted_to() -> None:
     assert cost_rule.score(made, first).percent < judged.percent
 
 
-def test_no_fold_sees_the_matrix_it_is_judged_on() -> None:
+def test_no_fold_sees_the_matrix_it_is_judged_on():
     """Times that only the own matrix explains can't be learnt: a rule that did would have seen them."""
     rng = np.random.default_rng(1)
     made = []
@@ -66,7 +64,7 @@ def test_no_fold_sees_the_matrix_it_is_judged_on() -> None:
     assert cost_rule.cross_validate(made).percent < 85
 
 
-def test_scores_are_percent_of_the_oracle() -> None:
+def test_scores_are_percent_of_the_oracle():
     times = {("c", "a"): 4.0, ("c", "b"): 5.0, ("d", "a"): 1.0, ("d", "b"): 3.0, ("no rival", "a"): 1.0}
     two = [Trial(contest, "m", candidate, {}, us) for (contest, candidate), us in times.items()]
     score = cost_rule.score(two, {"c": "b", "d": "a", "no rival": "a"})
@@ -76,19 +74,19 @@ def test_scores_are_percent_of_the_oracle() -> None:
     assert cost_rule.score(two, {"c": "not timed"}).contests == 0
 
 
-def test_a_candidate_that_nothing_is_known_of_is_not_chosen() -> None:
+def test_a_candidate_that_nothing_is_known_of_is_not_chosen():
     rivals = [Trial("c", "m", "known", {"known.launch": 1.0}, 2.0), Trial("c", "m", "new", {"new.launch": 1.0}, 1.0)]
     assert cost_rule.choices(Costs({"known.launch": 9.0}), rivals) == {"c": "known"}
 
 
-def test_too_few_matrices_or_trials_are_refused() -> None:
+def test_too_few_matrices_or_trials_are_refused():
     with pytest.raises(ValueError, match="1 matrices"):
         cost_rule.cross_validate([Trial("c", "m", "a", {"launch": 1.0}, 1.0)])
     with pytest.raises(ValueError, match="no trials"):
         cost_rule.fit([])
 
 
-def test_constants_are_kept_and_read_again(tmp_path, monkeypatch) -> None:
+def test_constants_are_kept_and_read_again(tmp_path, monkeypatch):
     """Writing one rule anew leaves the others as they are."""
     cost_rule.save(tmp_path / "rule.csv", {"one": TRUE, "two": TRUE}, "here")
     cost_rule.save(tmp_path / "rule.csv", {"two": Costs({"x": 1.5})}, "there")
@@ -105,13 +103,13 @@ def test_constants_are_kept_and_read_again(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("n", [1, 49, 66, 128, 12544])
 @pytest.mark.parametrize("itemsize", [2, 4])
-def test_the_committed_constants_choose_a_tile_for_any_shape(n: int, itemsize: int) -> None:
+def test_the_committed_constants_choose_a_tile_for_any_shape(n, itemsize):
     for matrix in (uniform(40, 64, 0.9, 0), uniform(3, 5, 1.0, 0)):
         tile = rule_tile(matrix, n, itemsize, 132)
         assert tile in (heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize))
 
 
-def test_the_rule_follows_the_shape_and_the_gpu() -> None:
+def test_the_rule_follows_the_shape_and_the_gpu():
     large, small = uniform(4096, 1024, 0.8, 0), uniform(64, 512, 0.95, 0)
     assert rule_tile(large, 512, 4, 132) != rule_tile(small, 32, 4, 132)
     features = [tile_features(heuristic_tile(128, 4), large.row_lengths, 128, 4, sms) for sms in (40, 132)]
@@ -119,7 +117,7 @@ def test_the_rule_follows_the_shape_and_the_gpu() -> None:
     assert features[0]["longest_staged"] == features[1]["longest_staged"]
 
 
-def test_loads_in_flight_take_registers_from_resident_blocks() -> None:
+def test_loads_in_flight_take_registers_from_resident_blocks():
     """One block more than fits makes a second wave; 32 entries ahead leave room for fewer than 16 do."""
     near = next(tile for tile in oracle_tiles(128, 4) if tile.name == "y4_x128_w32_v4")
     far = replace(near, ahead=32)
@@ -133,7 +131,7 @@ def test_loads_in_flight_take_registers_from_resident_blocks() -> None:
             assert tile_features(tile, rows, 128, 4, sms)["waves"] == (1 if count == blocks else 2)
 
 
-def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper() -> None:
+def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper():
     problem = Problem("test", "p", "spmm", 64, 128, 64, 0.9, "uniform:0")
     operands = make_operands(problem)
     variants = [plan.variant for plan in kernels()["sputnik"].plans(problem, operands, "sm_90")]  # type: ignore[union-attr]
@@ -144,7 +142,7 @@ def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper() -> None:
 
 
 @pytest.mark.parametrize("family", cost_rule.FAMILIES)
-def test_features_of_a_family_are_its_own_and_count_bytes(family: str) -> None:
+def test_features_of_a_family_are_its_own_and_count_bytes(family):
     rows = np.array([3, 5])
     single, half = (cost_rule.family_features(family, 8, 16, rows, itemsize=size, sms=2) for size in (4, 2))
     assert all(name.startswith(f"{family}.") for name in single)
@@ -153,7 +151,7 @@ def test_features_of_a_family_are_its_own_and_count_bytes(family: str) -> None:
     assert (single[f"{family}.longest"], single[f"{family}.depth"]) == (5, 8)
 
 
-def test_families_are_ranked_by_their_fitted_costs(monkeypatch) -> None:
+def test_families_are_ranked_by_their_fitted_costs(monkeypatch):
     costs = Costs(
         {"sputnik.launch": 2.0, "sputnik.products": 0.001, "ring.launch": 8.0, "ring.products": 0.0001},
         {"sputnik": 1.0, "ring": 1.0},

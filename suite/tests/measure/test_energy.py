@@ -1,7 +1,5 @@
 """Windows of energy on a simulated board: aligned to ticks, refused where readings differ, the same for equal work."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -167,6 +167,6 @@ def test_no_repository_or_no_git_is_no_commit(tmp_path, monkeypatch):
     assert environment._source() == {"commit": None, "dirty": None}
 
 
-def test_a_copy_without_its_repository_can_name_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_without_its_repository_can_name_its_commit(monkeypatch):
     monkeypatch.setenv("NNZBENCH_COMMIT", "0123abc")
     assert environment.snapshot(None)["source"] == {"commit": "0123abc", "dirty": False}

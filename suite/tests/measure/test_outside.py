@@ -1,7 +1,5 @@
 """Kernels from outside under a timer made of Python: what only their launches between samples can tell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fakes import FakeTimer

@@ -1,7 +1,5 @@
 """Where seconds go: each second to one phase, and none of another process's turn on the GPU to the work."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 

@@ -1,7 +1,5 @@
 """Useful work and rooflines; and that the micro-kernels of peaks do the work their rates are of, over a fake GPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Rules' trials from records, and `nnzbench fit rule`, which fits constants to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,7 @@ def sddmm_problem(m: int, k: int, n: int, seed: int = 0) -> Problem:
     return replace(problem_of(m, k, n, seed), name=f"sddmm_{m}x{k}x{n}", op="sddmm")
 
 
-def test_variants_name_their_tiles() -> None:
+def test_variants_name_their_tiles():
     for dtype, itemsize in (("f32", 4), ("f16", 2)):
         problem = replace(problem_of(16, 64, 128), dtype=dtype)  # type: ignore[arg-type]
         operands = make_operands(problem)
@@ -52,7 +50,7 @@ def test_variants_name_their_tiles() -> None:
     assert TILES.named("y3_x7_w9_v1", 128, 4) is None
 
 
-def test_variants_name_their_strips() -> None:
+def test_variants_name_their_strips():
     """`_bc` and the index type of fp16 come after what other strips' names start with."""
     pattern = uniform(16, 64, 0.5, 0)
     for itemsize, dtype in ((4, np.float32), (2, np.float16)):
@@ -63,7 +61,7 @@ def test_variants_name_their_strips() -> None:
     assert STRIPS.named("s64_w8_v4_y4", 40, 4) is None
 
 
-def test_records_become_trials_of_strips() -> None:
+def test_records_become_trials_of_strips():
     one = sddmm_problem(16, 64, 128)
     paper, other = heuristic_strip(64, 4).name, candidates(64, 4)[0].name
     rows = [
@@ -80,7 +78,7 @@ def test_records_become_trials_of_strips() -> None:
     assert TILES.heuristic_choices(rows) == {}
 
 
-def test_records_become_trials_of_tiles_and_families() -> None:
+def test_records_become_trials_of_tiles_and_families():
     one = problem_of(16, 64, 128)
     tile = heuristic_tile(128, 4).name
     rows = [
@@ -102,7 +100,7 @@ def test_records_become_trials_of_tiles_and_families() -> None:
     assert TILES.trials(rows, lambda r: None) == []
 
 
-def test_families_of_fp8_have_a_rule_of_their_own() -> None:
+def test_families_of_fp8_have_a_rule_of_their_own():
     one = replace(problem_of(16, 64, 1), dtype="f8")
     rows = [record(one, "delta_spmv", "any", 2.0, selected=True), record(problem_of(16, 64, 1), "ring", "any", 3.0)]
     lengths = make_operands(one).sparse.row_lengths
@@ -111,7 +109,7 @@ def test_families_of_fp8_have_a_rule_of_their_own() -> None:
     assert (found.candidate, found.features["delta_spmv.products"]) == ("delta_spmv", lengths.sum() / 2 / 132)
 
 
-def test_what_measures_nothing_is_judged_by_the_tuned_kernels_that_it_chooses_among() -> None:
+def test_what_measures_nothing_is_judged_by_the_tuned_kernels_that_it_chooses_among():
     one, without = problem_of(16, 64, 128), problem_of(16, 64, 64)
     rows = [
         record(one, "untuned", "ring_any", 5.0, selected=True),
@@ -127,7 +125,7 @@ def test_what_measures_nothing_is_judged_by_the_tuned_kernels_that_it_chooses_am
     assert cost_rule.score(trials, chosen).percent == pytest.approx(80)
 
 
-def test_one_problem_on_two_matrices_is_two_contests() -> None:
+def test_one_problem_on_two_matrices_is_two_contests():
     """The uniform and the real pattern of one problem do not compete."""
     tiles = oracle_tiles(64, 4)
     one, two = problem_of(16, 64, 64, seed=0), problem_of(16, 64, 64, seed=1)
@@ -172,7 +170,7 @@ def constants(tmp_path, monkeypatch) -> Iterator[Path]:
     cost_rule.load.cache_clear()
 
 
-def test_rules_are_fitted_judged_and_written(tmp_path, constants) -> None:
+def test_rules_are_fitted_judged_and_written(tmp_path, constants):
     fitted, judged = tmp_path / "records.csv", tmp_path / "other" / "records.csv"
     judged.parent.mkdir()
     append(fitted, [row for m in (16, 32, 64, 128, 256) for row in timed_by_the_model(problem_of(m, 64, 64, seed=m))])
@@ -192,7 +190,7 @@ def test_rules_are_fitted_judged_and_written(tmp_path, constants) -> None:
     assert written != TRUE
 
 
-def test_the_rule_of_strips_is_fitted_alone(tmp_path, constants) -> None:
+def test_the_rule_of_strips_is_fitted_alone(tmp_path, constants):
     """The matrix of an SDDMM is m x n; constants of rules that were not asked for stay."""
     records = tmp_path / "records.csv"
     shapes = ((16, 64), (48, 100), (128, 64), (256, 256), (512, 128), (1024, 32), (2048, 128))

@@ -1,7 +1,5 @@
 """What a search tries and when; seconds pass on a clock of their own, as do those of compilers."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A run of an experiment: which rows it makes of what kernels do, and what a choice leaves of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

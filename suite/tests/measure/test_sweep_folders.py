@@ -1,7 +1,5 @@
 """The folder of a run: what is gone on with, what is kept after an end, and that one run at a time writes there."""
 
-from __future__ import annotations
-
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
 from small_sweeps import PEAKS, Notes, experiment, rows, sweep

@@ -1,7 +1,5 @@
 """One candidate after another under their policies: what is checked, what is timed, and what the rows then say."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from types import SimpleNamespace
 

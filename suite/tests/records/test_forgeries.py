@@ -1,7 +1,5 @@
 """Lies that only a data sheet or other published records tell; `test_forged_records.py` has the others."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random
@@ -60,20 +58,20 @@ def scaled(rows: list[Record], by: Callable[[Record], float]) -> list[Record]:
         ("peaks", {"copy_gbs": 10_000.0}, "has copy_gbs 10000, and no such GPU does more than "),
     ],
 )
-def test_a_snapshot_says_no_more_than_the_data_sheet(real, tmp_path, table, change, sentence) -> None:
+def test_a_snapshot_says_no_more_than_the_data_sheet(real, tmp_path, table, change, sentence):
     rows, snapshots = real
     changed = {name: {**one, table: {**one[table], **change}} for name, one in snapshots.items()}
     faults, _ = found(tmp_path, rows, changed)
     assert any(sentence in fault for fault in faults), faults
 
 
-def test_many_candidates_that_are_slower_with_a_warm_cache_are_refused(real, tmp_path) -> None:
+def test_many_candidates_that_are_slower_with_a_warm_cache_are_refused(real, tmp_path):
     rows, snapshots = real
     faults, _ = found(tmp_path, scaled(rows, lambda row: 4.0 if row.policy == "hot" else 1.0), snapshots)
     assert any("candidates are slower hot than cold" in fault for fault in faults), faults
 
 
-def test_times_are_told_as_odd_beside_those_that_are_published(real, tmp_path) -> None:
+def test_times_are_told_as_odd_beside_those_that_are_published(real, tmp_path):
     """A copy, a copy with a factor, and one whose own kernel is favoured: no rule forbids them."""
     rows, snapshots = real
     noise = random.Random(1)

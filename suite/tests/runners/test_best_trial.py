@@ -1,7 +1,5 @@
 """The trial of `nnzbench best` against trying everything, over a fake device."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict

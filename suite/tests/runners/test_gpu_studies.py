@@ -1,7 +1,5 @@
 """Where blocks run, on schedulers that are known, and a trace of a network; `devices` is tested beside its page."""
 
-from __future__ import annotations
-
 import heapq
 import json
 

@@ -1,7 +1,5 @@
 """The summary of ways of launching, of times that are known."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

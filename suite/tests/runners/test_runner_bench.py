@@ -1,7 +1,5 @@
 """`make bench`: what it runs in which order, and how it ends."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +57,7 @@ def command(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Command:
         (0, [], "compile"),
     ],
 )
-def test_extra_follows_driver_and_oldest_gpu(driver: int, capabilities: list[tuple[int, int]], extra: str) -> None:
+def test_extra_follows_driver_and_oldest_gpu(driver, capabilities, extra):
     assert extra_for([VisibleGpu("", one, 0, driver) for one in capabilities]) == extra
 
 
@@ -113,7 +111,7 @@ def test_experiments_are_checked_before_any_work(bench, command, monkeypatch, ca
     assert says in said.err
 
 
-def test_a_run_refused_for_its_input_ends_there(bench: ModuleType, command: Command) -> None:
+def test_a_run_refused_for_its_input_ends_there(bench, command):
     command.statuses = [2]
     assert bench.on_processor(["sparsert_table1"]) == {"run": 2}
     assert len(command.calls) == 1
@@ -146,7 +144,7 @@ def test_a_gpu_run_ends_with_an_answer_for_each_kind_of_layer(bench, command, mo
     assert look.startswith("Figures and tables:")
 
 
-def test_an_interrupted_step_ends_tidily_before_it_is_told(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_step_ends_tidily_before_it_is_told(bench, monkeypatch):
     waits = [KeyboardInterrupt(), KeyboardInterrupt(), 1]
 
     class Child:

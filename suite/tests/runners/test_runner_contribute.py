@@ -1,7 +1,5 @@
 """The whole way of a contribution without a GPU: steps, their time, the archive, which is taken in or refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -36,7 +34,7 @@ def contribute(runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     return runner
 
 
-def test_every_step_is_an_experiment_and_its_problems_are_spread_over_its_sizes() -> None:
+def test_every_step_is_an_experiment_and_its_problems_are_spread_over_its_sizes():
     assert kit.STEPS["dlmc_n512"] >= 20 > FEWEST
     for experiment, count in kit.STEPS.items():
         assert experiment in EXPERIMENTS
@@ -48,7 +46,7 @@ def test_every_step_is_an_experiment_and_its_problems_are_spread_over_its_sizes(
         assert work[0] < work[-1]
 
 
-def test_every_paper_that_has_times_of_its_own_has_a_step() -> None:
+def test_every_paper_that_has_times_of_its_own_has_a_step():
     stepped = {EXPERIMENTS[name].paper for name in kit.STEPS}
     assert len(stepped) >= len(PAPERS)
 
@@ -96,7 +94,7 @@ def test_a_process_past_its_time_is_ended_tidily(contribute, monkeypatch, tmp_pa
     assert (tmp_path / "kept").read_text() == "kept\n"
 
 
-def test_the_archive_has_records_and_snapshots_and_no_names(tmp_path: Path) -> None:
+def test_the_archive_has_records_and_snapshots_and_no_names(tmp_path):
     folder = fake_records.write(tmp_path / "nvidia-b100" / "sparsert_table1", [fake_records.record(gpu="nvidia-b100")])
     (folder / "README.md").write_text("drawn")
     (folder / ".lock").touch()
@@ -114,7 +112,7 @@ def test_the_archive_has_records_and_snapshots_and_no_names(tmp_path: Path) -> N
         kit.gpus(tmp_path / "nothing")
 
 
-def test_an_archive_taken_in_calibrates_predictions(tmp_path: Path) -> None:
+def test_an_archive_taken_in_calibrates_predictions(tmp_path):
     reports, theirs = tmp_path / "reports", tmp_path / "theirs"
     every = tables.load("dlmc_n512", real=False)
     for folder, slug, name, times, problems in (

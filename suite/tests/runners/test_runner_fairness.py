@@ -1,7 +1,5 @@
 """The comparison with public Python calls: fake kernels, a PyTorch made of NumPy, and SciPy as cupyx."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -28,7 +25,7 @@ seven
 """
 
 
-def test_commands_come_in_their_order_with_the_mark_that_leaves_them_out(runner: ModuleType) -> None:
+def test_commands_come_in_their_order_with_the_mark_that_leaves_them_out(runner):
     assert list(runner.commands(PAGE)) == [
         ("make first", ""),
         (". env", ""),
