@@ -232,11 +232,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         turned[kGroup + 1][thread] = nnz::narrow_half(given(key_heads * (kGroup + 1) + head, thread));
     __syncthreads();
 
-    Words query[4] = {};
-    if (g < kGroup) {
-#pragma unroll
-        for (int p = 0; p < 4; ++p) query[p] = words_at(&turned[g][32 * p + 8 * t]);
-    }
+    // Loaded anew for each tile: registers for more warps matter more. Lanes behind the last query head have its numbers, too
+    const nnz::SharedAt own_query = nnz::kept(nnz::shared_at(&turned[min(g, kGroup - 1)][8 * t]));
+    const auto query = [&](int p) { return nnz::load_at<uint4>(own_query + 64 * p); };
     float sum[2][4][4] = {};  // of features 64 c + 8 g + 2 j + i / 2 and of query head 2t + i % 2
     float most = kLowest, total = 0.0f;  // of query head g; the total is of this lane's tokens
     if (newest && thread < kFeatures) {
@@ -247,13 +245,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         float dot = 0.0f;
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
-            const Words own = words_at(&turned[kGroup][32 * p + 8 * t]);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                dot += nnz::widen_half(static_cast<Half>(query[p].word[i] & 0xffffu)) *
-                       nnz::widen_half(static_cast<Half>(own.word[i] & 0xffffu));
-                dot += nnz::widen_half(static_cast<Half>(query[p].word[i] >> 16)) *
-                       nnz::widen_half(static_cast<Half>(own.word[i] >> 16));
+            for (int i = 0; i < 8; ++i) {
+                const int f = 32 * p + 8 * t + i;
+                dot += nnz::widen_half(turned[min(g, kGroup - 1)][f]) * nnz::widen_half(turned[kGroup][f]);
             }
         }
         dot += __shfl_xor_sync(kAll, dot, 1);
@@ -275,8 +270,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         float score[2][4] = {};  // of query head g and tokens 2t and 2t + 1 of each half of the tile
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
-            const unsigned low[4] = {query[p].word[0], 0, query[p].word[1], 0};
-            const unsigned high[4] = {query[p].word[2], 0, query[p].word[3], 0};
+            const uint4 four = query(p);
+            const unsigned low[4] = {four.x, 0, four.y, 0}, high[4] = {four.z, 0, four.w, 0};
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 nnz::multiply_dense(score[h], low, key[h][p].word[0], key[h][p].word[1]);

@@ -35,8 +35,6 @@ PAPER = "whole blocks: kernels of this suite and of libraries"
 SPLIT_TOKENS = 128
 """Cached tokens that a block of attention's threads reads at a time."""
 MOST_SPLITS = 64
-WARPS = 8
-"""Of a block of attention."""
 AHEAD_BYTES = 24 << 20
 """Of cached keys and values that are brought to L2 while `qkv` is multiplied."""
 NORM_BLOCKS = 8
@@ -87,7 +85,9 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
         made.append(("qkv", block))
         sizes = (case.tokens, per_split, int(e4m3), float(scale["qkv"]), *strides["qkv.c"], *strides["o.b"])
         names = ("qkv.c", "cosines", "sines", cache, "parts", "arrived", "o.b")
-        made.append(Launch("attention", (splits, net.key_heads, n), (32 * WARPS, 1, 1), (*sizes, *names)))
+        made.append(
+            Launch("attention", (splits, net.key_heads, n), (32 * attention_warps(network), 1, 1), (*sizes, *names))
+        )
         made.append(("o", block))
         norm(1, "o", "up")
         made.append(("up", block))
@@ -107,6 +107,13 @@ def splitting(cached: int, heads: int, arch: str) -> tuple[int, int]:
     wanted = min(MOST_SPLITS, max(1, BLOCKS * sm_count(arch) // heads))
     per_split = max(1, -(-cached // wanted // SPLIT_TOKENS)) * SPLIT_TOKENS
     return max(1, -(-cached // per_split)), per_split
+
+
+def attention_warps(network: Network) -> int:
+    """Of a block of attention: more where each goes through tokens often, and shared memory holds all their sums."""
+    case = network.case
+    _, per_split = splitting(case.cached, case.net.key_heads * case.n, network.device.arch)
+    return 16 if per_split > SPLIT_TOKENS and case.net.heads <= 4 * case.net.key_heads else 8
 
 
 def state(network: Network) -> dict[str, Array]:
@@ -132,7 +139,13 @@ def state(network: Network) -> dict[str, Array]:
 def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
     net = network.case.net
     return Plan(
-        "steps", "cuda", SOURCE, {"GROUP": net.heads // net.key_heads, "WARPS": WARPS}, buffers, output, launches
+        "steps",
+        "cuda",
+        SOURCE,
+        {"GROUP": net.heads // net.key_heads, "WARPS": attention_warps(network)},
+        buffers,
+        output,
+        launches,
     )
 
 
