@@ -138,15 +138,8 @@ def state(network: Network) -> dict[str, Array]:
 
 def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
     net = network.case.net
-    return Plan(
-        "steps",
-        "cuda",
-        SOURCE,
-        {"GROUP": net.heads // net.key_heads, "WARPS": attention_warps(network)},
-        buffers,
-        output,
-        launches,
-    )
+    defines = {"GROUP": net.heads // net.key_heads, "WARPS": attention_warps(network)}
+    return Plan("steps", "cuda", SOURCE, defines, buffers, output, launches)
 
 
 def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
