@@ -2,8 +2,7 @@
 //
 //   add_norm      x = base + scale * y, where base is `input` in the first step and x later, and y is left out in the
 //                 first; then out = x / sqrt(mean(x^2) + 1e-5) * gain. Grid (blocks, N); the blocks of a token are a cluster
-//                 from sm_90 on, one before. Of each of a token's `rows` of `ahead` it has the first bytes brought to L2: cached
-//                 keys and values, which the product between leaves memory the time for
+//                 from sm_90 on, one before
 //   attention     one part of the cached tokens for one key head and its GROUP query heads. Queries and the new key are
 //                 turned by the position's angle, queries times 1/sqrt(128); the last part has the new token, whose key and
 //                 value go to the cache's last place. Tensor cores multiply 16 cached tokens at a time, weights rounded to
@@ -23,7 +22,6 @@
 //
 // Defines
 //   GROUP  query heads per key head, at most 8     WARPS  of a block of attention, at least GROUP
-#include "bulk_copy.cuh"
 #include "tensor_core.cuh"
 
 #ifndef GROUP  // Llama 3 8B
@@ -107,8 +105,8 @@ __device__ __forceinline__ float cluster_sum(float x, float* shared, int blocks,
 
 extern "C" __global__ void __launch_bounds__(kNormThreads)
     add_norm(int hidden, int first, int bytes, float scale, int y_row, int y_column, int out_row, int out_column,
-             const float* __restrict__ input, const Half* __restrict__ y, const float* __restrict__ gain, int rows,
-             int row_bytes, int ahead_bytes, const Half* __restrict__ ahead, float* x, void* out) {
+             const float* __restrict__ input, const Half* __restrict__ y, const float* __restrict__ gain, float* x,
+             void* out) {
     __shared__ float sums[kNormThreads / 32], of_blocks[kNormBlocks];
     const int token = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
     const int blocks = static_cast<int>(gridDim.x), rank = static_cast<int>(blockIdx.x);
@@ -119,12 +117,6 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
     const auto feature = [&](int j) { return begin + thread + j * static_cast<int>(blockDim.x); };
     nnz::let_next_begin();
     cluster_begin(blocks);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (const int at = rank + thread * blocks; at < rows) {
-        const long long first = (static_cast<long long>(token) * rows + at) * row_bytes;
-        nnz::prefetch_l2(reinterpret_cast<const char*>(ahead) + first, ahead_bytes);
-    }
-#endif
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) by[j] = feature(j) < end ? gain[feature(j)] : 0.0f;
     nnz::wait_for_previous();
@@ -164,6 +156,12 @@ __device__ __forceinline__ Words words_at(const Half* from) { return *reinterpre
 
 __device__ __forceinline__ unsigned both(float low, float high) {
     return nnz::both_halves(nnz::narrow_half(low), nnz::narrow_half(high));
+}
+
+// Of two pairs of halves.
+__device__ __forceinline__ float product_of(unsigned one, unsigned other) {
+    const auto half = [](unsigned two) { return nnz::widen_half(static_cast<Half>(two & 0xffffu)); };
+    return half(one) * half(other) + half(one >> 16) * half(other >> 16);
 }
 
 // Of a tile's tokens g and g + 8 the features that lane (g, t) multiplies, as columns of the transposed keys: 8 t to 8 t + 7
@@ -245,11 +243,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         float dot = 0.0f;
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const int f = 32 * p + 8 * t + i;
-                dot += nnz::widen_half(turned[min(g, kGroup - 1)][f]) * nnz::widen_half(turned[kGroup][f]);
-            }
+            const uint4 ours = query(p), news = nnz::load_at<uint4>(nnz::shared_at(&turned[kGroup][32 * p + 8 * t]));
+            dot += product_of(ours.x, news.x) + product_of(ours.y, news.y);
+            dot += product_of(ours.z, news.z) + product_of(ours.w, news.w);
         }
         dot += __shfl_xor_sync(kAll, dot, 1);
         most = dot + __shfl_xor_sync(kAll, dot, 2);
@@ -367,9 +363,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     if (splits == 1) return;
 
-    __threadfence();
     __syncthreads();
     if (thread == 0) {
+        __threadfence();
         last_of_all = atomicAdd(arrived + group, 1) == splits - 1;
         if (last_of_all) atomicExch(arrived + group, 0);  // for the next launch
         __threadfence();

@@ -55,9 +55,6 @@
 #ifndef OVERLAPS
 #define OVERLAPS 0
 #endif
-#ifndef PREFETCH
-#define PREFETCH 0
-#endif
 #include "async_barrier.cuh"
 #include "nnz.cuh"
 #include "tensor_core.cuh"

@@ -27,8 +27,6 @@ inline void bulk_copy(const void* dst, const void* src, int bytes, Barrier* barr
     __atomic_store_n(&barrier->to, static_cast<char*>(const_cast<void*>(dst)), __ATOMIC_RELEASE);
 }
 
-inline void prefetch_l2(const void*, int) {}
-
 }  // namespace nnz
 
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -53,11 +51,6 @@ __device__ __forceinline__ void bulk_copy(unsigned dst, const void* src, int byt
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
                  "l"(src), "r"(bytes), "r"(shared_address(barrier))
                  : "memory");
-}
-
-// Asks for `bytes` (a multiple of 16, aligned to 16) to be brought to L2.
-__device__ __forceinline__ void prefetch_l2(const void* src, int bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes) : "memory");
 }
 
 __device__ __forceinline__ void bulk_copy(void* dst, const void* src, int bytes, Barrier* barrier) {

@@ -234,12 +234,6 @@ struct Chunks {
             to = active ? begin.places[i + 1] : from;
             if (i >= kFirstCopied && i < kCopied) copy();
         }
-#if OVERLAPS && BULK
-        if (PREFETCH > 0 && lane == 0) {
-            const int bytes = min(16 * (nnz::ldg(offsets + last) - from), PREFETCH);
-            if (bytes > 0) nnz::prefetch_l2(stream + from, bytes);
-        }
-#endif
     }
 
     // Waits for the chunk to be used next, and has another one copied to the slot of the one before it.

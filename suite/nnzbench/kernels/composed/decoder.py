@@ -35,8 +35,8 @@ PAPER = "whole blocks: kernels of this suite and of libraries"
 SPLIT_TOKENS = 128
 """Cached tokens that a block of attention's threads reads at a time."""
 MOST_SPLITS = 64
-AHEAD_BYTES = 24 << 20
-"""Of cached keys and values that are brought to L2 while `qkv` is multiplied."""
+WARPS = 8
+"""Of a block of attention."""
 NORM_BLOCKS = 8
 """Of a token's norm, where launches can be clusters."""
 BLOCKS = 1
@@ -65,14 +65,11 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
     splits, per_split = splitting(case.cached, net.key_heads * n, network.device.arch)
     made: list[Part] = []
 
-    def norm(gain: int, after: str, into: str, ahead: str = "") -> None:
+    def norm(gain: int, after: str, into: str) -> None:
         y, out = strides.get(f"{after}.c", (0, 0)), strides[f"{into}.b"]
         is_e4m3 = int(e4m3 and into != HEAD)
         sizes = (net.hidden, int(not after), is_e4m3, float(scale.get(after, 0.0)), *y, *out)
-        rows = 2 * net.key_heads if ahead else 0
-        bytes_of_row = 2 * FEATURES * case.tokens
-        soon = (rows, bytes_of_row, min(bytes_of_row, AHEAD_BYTES // (2 * net.key_heads * n) // 16 * 16))
-        names = ("input", f"{after}.c" if after else "qkv.c", f"gain{gain}", *soon, ahead or "x", "x", f"{into}.b")
+        names = ("input", f"{after}.c" if after else "qkv.c", f"gain{gain}", "x", f"{into}.b")
         blocks = NORM_BLOCKS if overlaps(network.device) else 1
         made.append(
             Launch("add_norm", (blocks, n, 1), (1024 // blocks, 1, 1), (*sizes, *names), cluster=(blocks, 1, 1))
@@ -81,13 +78,11 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
     after = ""
     for block in range(net.blocks):
         cache = f"cache{block}"
-        norm(0, after, "qkv", cache)
+        norm(0, after, "qkv")
         made.append(("qkv", block))
         sizes = (case.tokens, per_split, int(e4m3), float(scale["qkv"]), *strides["qkv.c"], *strides["o.b"])
         names = ("qkv.c", "cosines", "sines", cache, "parts", "arrived", "o.b")
-        made.append(
-            Launch("attention", (splits, net.key_heads, n), (32 * attention_warps(network), 1, 1), (*sizes, *names))
-        )
+        made.append(Launch("attention", (splits, net.key_heads, n), (32 * WARPS, 1, 1), (*sizes, *names)))
         made.append(("o", block))
         norm(1, "o", "up")
         made.append(("up", block))
@@ -107,13 +102,6 @@ def splitting(cached: int, heads: int, arch: str) -> tuple[int, int]:
     wanted = min(MOST_SPLITS, max(1, BLOCKS * sm_count(arch) // heads))
     per_split = max(1, -(-cached // wanted // SPLIT_TOKENS)) * SPLIT_TOKENS
     return max(1, -(-cached // per_split)), per_split
-
-
-def attention_warps(network: Network) -> int:
-    """Of a block of attention: more where each goes through tokens often, and shared memory holds all their sums."""
-    case = network.case
-    _, per_split = splitting(case.cached, case.net.key_heads * case.n, network.device.arch)
-    return 16 if per_split > SPLIT_TOKENS and case.net.heads <= 4 * case.net.key_heads else 8
 
 
 def state(network: Network) -> dict[str, Array]:
@@ -138,7 +126,7 @@ def state(network: Network) -> dict[str, Array]:
 
 def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
     net = network.case.net
-    defines = {"GROUP": net.heads // net.key_heads, "WARPS": attention_warps(network)}
+    defines = {"GROUP": net.heads // net.key_heads, "WARPS": WARPS}
     return Plan("steps", "cuda", SOURCE, defines, buffers, output, launches)
 
 

@@ -30,7 +30,7 @@ from nnzbench.problems.decoder import HEAD, Case, matrices, scales
 from nnzbench.problems.operands import Operands, operands_of, round_to
 from nnzbench.problems.problem import DType, Problem
 
-TRIED = {"delta_spmv": 4, "tensor_spmm": 3}
+TRIED = {"delta_spmv": 4, "tensor_spmm": 2}
 """Candidates of a kernel of ours that are tried for each matrix: of some each is packed anew, which takes seconds."""
 _SHARED = SharedWork()
 

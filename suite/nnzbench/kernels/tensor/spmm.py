@@ -204,13 +204,11 @@ class Shape(NamedTuple):
 _SHAPES = {
     8: (
         Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
-        Shape(8, 8, 1, 1024, 2, 3),
         Shape(8, 8, 1, 1024, 2, 2, "bitmap"), Shape(8, 8, 4, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2),
         Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 4, 1, 512, 2, 1),
     ),
     16: (
         Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
-        Shape(16, 8, 1, 512, 2, 3),
         Shape(16, 8, 2, 512, 2, 2, "bitmap"), Shape(16, 8, 2, 1024, 2, 2, "halves"), Shape(16, 8, 2, 512, 2, 2),
         Shape(16, 8, 1, 512, 2, 2), Shape(16, 4, 1, 256, 2, 1),
     ),

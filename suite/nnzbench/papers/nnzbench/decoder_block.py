@@ -169,7 +169,7 @@ def decoder_block() -> Page:
         "the sparse products begin while what precedes them ends (programmatic dependent launch), and ask for their "
         "weights or cached tokens meanwhile; libraries' products do not, and none does in the sums of single steps. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
-        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first three "
+        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first two "
         "candidates of `tensor_spmm`, and of the dense ones. What the time goes to, and why no more is gained: "
         "[log of whole models](../../../docs/performance/whole-models.md).",
         answers=(
