@@ -27,12 +27,17 @@
 //   BF16     1: values, x and y are bf16
 //   BIAS     1: one more argument, m numbers that are added to y; null: none
 //   FP8      1: values are e4m3 in 16 bytes a chunk, `low` alone; x and y are fp16, and sums are multiplied by `scale`
+//   SWIGLU   1: the first half of the rows are gates: y has m / 2 rows, silu(factor * gate) * factor * other; `lanes` is at
+//            most 16, as neighbours of a warp have such a pair. Not with BIAS
 //   OVERLAPS 1: begins before the launch that writes x has ended, and asks for A's first chunks meanwhile
 #include "nnz.cuh"
 #include "tensor_core.cuh"
 
 #ifndef OVERLAPS
 #define OVERLAPS 0
+#endif
+#ifndef SWIGLU
+#define SWIGLU 0
 #endif
 #ifndef AHEAD
 #define AHEAD 0
@@ -160,6 +165,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                ,
                const nnz::Half* __restrict__ bias
 #endif
+#if SWIGLU
+               ,
+               float factor
+#endif
     ) {
 #if FP8
     const Chunks chunks{low, near, far};
@@ -184,7 +193,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const int step = static_cast<int>(gridDim.x) * kWarps * rows;
     int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * rows;
     const int in_warp = static_cast<int>(threadIdx.x) % 32 / lanes;
-    const auto look_up = [&](int row) {
+    const auto look_up = [&](int number) {
+        const int row = SWIGLU && number < m ? number / 2 + number % 2 * (m / 2) : number;
         return row < m ? Row{nnz::ldg(offsets + row), nnz::ldg(offsets + row + 1)} : Row{0, 0};
     };
     Row now = look_up(first + in_warp);
@@ -233,7 +243,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #if BIAS
         sum += shift;
 #endif
+#if SWIGLU
+        const float other = factor * __shfl_down_sync(0xffffffffu, sum, lanes), gate = factor * sum;
+        if (lane == 0 && in_warp % 2 == 0 && row < m)
+            y[row / 2] = nnz::narrow_half(gate / (1.0f + expf(-gate)) * other);
+#else
         if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum);
+#endif
         now = next;
         next = look_up(row + 2 * step);
     }

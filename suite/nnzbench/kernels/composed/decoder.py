@@ -59,7 +59,10 @@ Strides = Mapping[str, tuple[int, int]]
 
 
 def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
-    """The whole network in order. `e4m3`: the blocks' operands are of that type."""
+    """The whole network in order. `e4m3`: the blocks' operands are of that type.
+
+    Without strides of `up.c` the product `up` has SwiGLU's results, where `down` takes them.
+    """
     case, scale = network.case, network.scales
     net, n = case.net, case.n
     splits, per_split = splitting(case.cached, net.key_heads * n, network.device.arch)
@@ -86,10 +89,10 @@ def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
         made.append(("o", block))
         norm(1, "o", "up")
         made.append(("up", block))
-        grid = (-(-net.inside * n // 128), 1, 1)
-        between = (*strides["up.c"], *strides["down.b"], "up.c", "down.b")
-        arguments = (net.inside, n, int(e4m3), float(scale["up"]), *between)
-        made.append(Launch("swiglu", grid, (128, 1, 1), arguments))
+        if "up.c" in strides:
+            between = (*strides["up.c"], *strides["down.b"], "up.c", "down.b")
+            arguments = (net.inside, n, int(e4m3), float(scale["up"]), *between)
+            made.append(Launch("swiglu", (-(-net.inside * n // 128), 1, 1), (128, 1, 1), arguments))
         made.append(("down", block))
         after = "down"
     norm(2, "down", HEAD)
@@ -133,6 +136,7 @@ def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch
 def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
     """The network in device memory. Raises what preparing its parts raises."""
     products: dict[str, Product] = {}
+    is_gated = False
 
     def close() -> None:
         device.synchronise()
@@ -140,8 +144,10 @@ def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
             one.prepared.close()
 
     try:
-        for name in network.matrices:
-            products[name] = network.product(name, family)
+        for name in reversed([*network.matrices]):  # `down` comes before what may write its operand
+            gated = network.gated_product(family, products["down"].b) if name == "up" else None
+            products[name] = gated or network.product(name, family)
+            is_gated = is_gated or gated is not None
         last = products[HEAD] = network.product(HEAD, DENSE)
         held: dict[str, Any] = {}
         strides: dict[str, tuple[int, int]] = {}
@@ -149,6 +155,8 @@ def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
             held |= {f"{name}.b": one.b, f"{name}.c": one.c}
             strides |= {f"{name}.b": one.into, f"{name}.c": one.out}
             device.backend.fill(one.b.pointer, 0, one.b.size_bytes)  # columns of padding stay zeros
+        if is_gated:
+            del strides["up.c"]
         order = steps(network, strides, family.math == "f8")
         bound = _bound(network, device, [one for one in order if isinstance(one, Launch)], held)
         calls = [next(bound) if isinstance(one, Launch) else products[one[0]].runs[one[1]] for one in order]
@@ -201,17 +209,18 @@ def on_host(network: Network, family: Family, device: Device) -> Prepared:
     held = state(network)
     strides: dict[str, tuple[int, int]] = {}
     products: dict[str, Step] = {}
-    for name in (*network.matrices, HEAD):
+    for name in (*reversed([*network.matrices]), HEAD):  # `down` comes before what may write its operand
         own = Family("f16", ("row_stream",)) if name == HEAD else family
-        candidate = network.chosen(name, own)[-1]
+        gated = network.gated(own) if name == "up" else None
+        candidate = gated or network.chosen(name, own)[-1]
         plan, made = candidate.plan, candidate.operands
         assert plan is not None
-        b = made.dense["b"]
-        strides |= dict.fromkeys((f"{name}.b", f"{name}.c"), (b.shape[1], 1))
-        held |= {f"{name}.b": np.zeros_like(b), f"{name}.c": np.zeros((made.sparse.m, b.shape[1]), np.float16)}
-        place = inputs(plan, made)["b"]
-        ends = {place: f"{name}.b", plan.output: f"{name}.c"}
-        mine = replace(plan, buffers={**plan.buffers, place: held[f"{name}.b"], plan.output: held[f"{name}.c"]})
+        b, result = made.dense["b"], "down.b" if gated else f"{name}.c"
+        strides |= dict.fromkeys([f"{name}.b"] if gated else [f"{name}.b", result], (b.shape[1], 1))
+        held[f"{name}.b"] = np.zeros_like(b)
+        held.setdefault(result, np.zeros((made.sparse.m, b.shape[1]), np.float16))
+        ends = {inputs(plan, made)["b"]: f"{name}.b", plan.output: result}
+        mine = replace(plan, buffers={**plan.buffers, **{one: held[end] for one, end in ends.items()}})
         products[name] = Step(mine, {one: f"{name}.{one}" for one in plan.buffers} | ends)
     held |= {f"cache{block}": held["cache0"].copy() for block in range(1, network.case.net.blocks)}
 

@@ -7,6 +7,7 @@ be a dense one, where that is faster.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +21,13 @@ from nnzbench.devices import Device
 from nnzbench.devices.contract import each, over_copies, weight_names
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.tensor.spmv import gated
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
-from nnzbench.problems.buffers import inputs
+from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import HEAD, Case, matrices, scales
 from nnzbench.problems.operands import Operands, operands_of, round_to
 from nnzbench.problems.problem import DType, Problem
@@ -177,6 +179,46 @@ class Network:
         if not timed:
             raise Unsupported(refusal)
         return min(timed)
+
+    def gated(self, family: Family) -> Candidate | None:
+        """The product with gates and what they let through, its result that of SwiGLU; None where it has none.
+
+        It is one of `delta_spmv` where that is the fastest, for one token.
+        """
+        kernel, _, _ = self.chosen("up", family)
+        if kernel != "delta_spmv" or family.math != "f16":
+            return None
+        found: dict[str, Candidate] = {}
+        for _, one in self.tried("up", replace(family, kernels=(kernel,))):
+            assert one.plan is not None
+            with contextlib.suppress(Unsupported):
+                plan = gated(one.plan, self.scales["up"])
+                found[one.variant] = replace(one, plan=plan, prepare=functools.partial(self.device.prepare, plan))
+        device = self.device
+        if not found or not isinstance(device, GpuDevice):
+            return next(iter(found.values()), None)
+
+        def fastest() -> str:
+            return min(found, key=lambda variant: _quickly(device, overlapping(found[variant], device)))
+
+        return found[_SHARED.once_for(self.operands.sparse, ("gated", device.name), fastest)]
+
+    def gated_product(self, family: Family, into: Any) -> Product | None:
+        """It in device memory, with its result in the array `into`."""
+        candidate = self.gated(family)
+        if candidate is None:
+            return None
+        candidate = overlapping(candidate, self.device)
+        plan, made = candidate.plan, candidate.operands
+        assert plan is not None
+        assert isinstance(self.device, GpuDevice)
+        prepared = candidate.prepare()
+        arrays: dict[str, Any] = {**prepared.arrays, plan.output: into}
+        runs = [self.device.bind(plan, arrays)]
+        names = weights_of(plan, made)
+        for _ in range(self.case.net.blocks - 1):
+            runs.append(self.device.bind(plan, arrays | {name: arrays[name].copy() for name in names}))
+        return Product(prepared, runs, arrays[inputs(plan, made)["b"]], into, (1, 1), (1, 1), False)
 
     def product(self, name: str, family: Family) -> Product:
         """The product in device memory, over as many copies of its weights as there are blocks."""

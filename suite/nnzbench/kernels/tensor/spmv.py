@@ -6,7 +6,7 @@ Chunks of 16 entries of a row, whose columns are steps of 5 bits (`delta_spmv.cu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -152,6 +152,20 @@ def make_plan(
         generate_ms=elapsed(),
         unpermute=from_bf16 if bf16 else None,
     )
+
+
+def gated(plan: Plan, factor: float) -> Plan:
+    """The plan of a product whose first half of rows are gates, with SwiGLU of `factor` times its rows as the result.
+
+    Raises `Unsupported` for plans of 32 lanes a row: gate and other are of one warp.
+    """
+    (launch,) = plan.launches
+    m, _, lanes = launch.args[:3]
+    if not isinstance(m, int) or not isinstance(lanes, int) or lanes > 16:
+        raise Unsupported(f"{plan.variant} has no two rows in a warp")
+    buffers = {**plan.buffers, plan.output: plan.buffers[plan.output][: m // 2]}
+    launches = (replace(launch, args=(*launch.args, float(factor))),)
+    return replace(plan, defines={**plan.defines, "SWIGLU": 1}, buffers=buffers, launches=launches)
 
 
 def structure_bytes(problem: Problem, nnz: int) -> int:
