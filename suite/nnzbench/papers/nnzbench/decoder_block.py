@@ -129,9 +129,10 @@ def _tokens(view: View) -> pd.DataFrame | None:
         left = f"{(memory - held) / token / 1e6:.2f} M" if memory and memory > held else "none" if memory else ""
         lines.append(
             [*one.named, f"{1e6 * row.n / us:,.0f}",
-             f"{held / 1e9:.2f}", f"{held / dense:.2f}", left, one.parts.kernels]
+             f"{held / 1e9:.2f}", f"{held / dense:.2f}", f"{one.parts.bytes / (2 * net.weights):.2f}", left,
+             one.parts.kernels]
         )  # fmt: skip
-    names = [*HEADS, "tokens/s", "GB of weights", "of dense", "tokens that fit", "products"]
+    names = [*HEADS, "tokens/s", "GB of weights", "of dense", "its blocks of dense", "tokens that fit", "products"]
     return pd.DataFrame(lines, columns=names) if lines else None
 
 
@@ -167,10 +168,11 @@ def decoder_block() -> Page:
         "(by layer), the same in every block. Steps between products are "
         "the same for all candidates but for FP8's rounding, whose scales are known beforehand. From sm_90 on they and "
         "the sparse products begin while what precedes them ends (programmatic dependent launch), and ask for their "
-        "weights or cached tokens meanwhile; libraries' products do not, and none does in the sums of single steps. "
+        "weights or cached tokens meanwhile; libraries' products do not, and no product does when it is timed alone. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
         "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first two "
-        "candidates of `tensor_spmm`, and of the dense ones. What the time goes to, and why no more is gained: "
+        "candidates of `tensor_spmm`, and of the dense ones. `delta_spmv` has SwiGLU in its product with gate and up. "
+        "What the time goes to, and why no more is gained: "
         "[log of whole models](../../../docs/performance/whole-models.md).",
         answers=(
             Answer(firsts[2], SPARSE, DENSE),
