@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels import balanced_rows
 from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.rows import vector_width
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
@@ -119,8 +120,7 @@ def pack_panels(matrix: BalancedMatrix, block_m: int, block_n: int) -> NDArray[A
 def wide_plan(matrix: BalancedMatrix, x: Array, tiling: WideTiling, arch: str) -> Plan:
     """The plan of one tiling. Raises `Unsupported` where it does not fit in shared memory or a grid."""
     n, merged = x.shape[1], panel_ranges(matrix)
-    fill = next(size for size in (16 // x.itemsize, 4, 2, 1) if n % size == 0)
-    units = -(-merged * matrix.keep // 2)
+    units, fill = -(-merged * matrix.keep // 2), vector_width(n, x.itemsize)
     tiling = replace(tiling, block_k=merged * matrix.width, units=units, fill=fill, f16=x.dtype == np.float16)
     stages = min(3, (block_shared_bytes(arch) - 1024) // tiling.stage_bytes)
     groups = -(-matrix.m // tiling.block_m)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.kernels.rows import first_of_each
+from nnzbench.kernels.rows import first_of_each, vector_width
 from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
@@ -79,9 +79,7 @@ class Staged:
 
     @staticmethod
     def of(shape: ConvShape, tiling: Tiling, itemsize: int) -> Staged:
-        piece = 16 // itemsize
-        while shape.width % piece:
-            piece //= 2
+        piece = vector_width(shape.width, itemsize)
         left = -(-shape.pad_w // piece) * piece
         columns = (tiling.lanes - 1) * shape.stride + 3 + left - shape.pad_w
         least = -(-columns // piece) * piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -122,10 +123,7 @@ def padded(array: Array, multiple: int = 8) -> Array:
 
 def vector_width(n: int, itemsize: int) -> int:
     """Most elements (a power of two, 16 bytes at most) that one access to a row of `n` elements may take."""
-    width = 16 // itemsize
-    while n % width:
-        width //= 2
-    return width
+    return math.gcd(n, 16 // itemsize)
 
 
 def first_of_each(ranked: Iterable[T], family: Callable[[T], Hashable]) -> list[T]:

@@ -8,6 +8,7 @@ one constant offset for every lane.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.schedule import Body, Schedule, Tiling, assign_rows, make_schedule, refuse
+from nnzbench.kernels.rows import vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
@@ -94,10 +96,7 @@ class ConvTile:
         self.plane = s.height * s.width
         self.rows = (t.height - 1) * s.stride + s.r
         """Input rows under a tile, those of the padding included."""
-        piece = 16 // element
-        while s.width % piece or (self.across > 1 and t.width * s.stride % piece):
-            piece //= 2
-        self.piece = piece
+        self.piece = piece = vector_width(math.gcd(s.width, t.width * s.stride * (self.across > 1)), element)
         """Elements of one copy: the widest up to 16 bytes that keeps rows of the image aligned."""
         self.left = -(-s.pad_w // piece) * piece
         """Staged columns before the tile's first input column that is no padding."""

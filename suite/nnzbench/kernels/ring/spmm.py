@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.order import RingTiling, Strands, deal_bundles, even_progress
+from nnzbench.kernels.rows import vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
@@ -217,7 +217,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     buffers = {**packed, "b": b, "c": np.empty((problem.m, problem.n), dtype=b.dtype)}
     grid = (len(packed["row_ids"]), -(-problem.n // tiling.block_n), 1)
     sizes = (problem.k, problem.n, tiling.steps(problem.k).size)
-    fill = {"FILL": math.gcd(problem.n, 16 // tiling.value_bytes)}
+    fill = {"FILL": vector_width(problem.n, tiling.value_bytes)}
     return tiling.plan("ring_spmm", grid, sizes, buffers, defines=fill, generate_ms=elapsed())
 
 
