@@ -96,24 +96,18 @@ class Tiling(TileConfiguration):
     def chunk_columns(self) -> int:
         return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
 
-    @property
-    def packing(self) -> tuple[int, int, int, Form, bool]:
-        """What the packed matrix follows from: `pack`'s arguments."""
-        return self.map_words, self.panel_k, self.warps if self.wide else 1, self.form, self.dealt
-
     def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
-        words, columns, multiple, form, dealt = self.packing
+        sizes, how = (self.map_words, self.panel_k), (self.form, self.dealt, self.fp8)
+        multiple = self.warps if self.wide else 1
         if self.tf32:
-            key: tuple[object, ...] = ("tensor_spmm_tf32", words, columns)
-            return shared.once_for(matrix, key, lambda: tf32_strips.pack(matrix, words, columns))
+            return shared.once_for(matrix, ("tensor_spmm_tf32", *sizes), lambda: tf32_strips.pack(matrix, *sizes))
 
         def stored() -> Strips:
             values = stored_weights(matrix.values, "f8" if self.fp8 else "")
-            return pack(matrix.with_values(values), *self.packing, self.fp8)
+            return pack(matrix.with_values(values), *sizes, multiple, self.form, self.dealt, self.fp8)
 
-        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form, dealt, self.fp8)
-        return shared.once_for(matrix, key, stored)
+        return shared.once_for(matrix, ("tensor_spmm", *sizes, strip_count(matrix.m, multiple), *how), stored)
 
     def ring_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
@@ -136,7 +130,6 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     """
     shared = shared or SharedWork()
     elapsed = shared.timer()
-    bf16 = problem.dtype == "bf16"
     packed = tiling.packed(operands.sparse, shared)
     if tiling.early and (tiling.slices > packed.panels or tiling.slices * packed.panels >= 1 << 31):
         raise Unsupported(f"{tiling} has {tiling.slices} slices for {packed.panels} panels")
@@ -171,7 +164,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "c",
         defines={
             "FILL": math.gcd(problem.n * tiling.element_bytes // 2, 8),
-            "BF16": int(bf16),
+            "BF16": int(problem.dtype == "bf16"),
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
             "BIAS": 0,
@@ -182,7 +175,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         math="tf32" if tiling.tf32 else "f8" if tiling.fp8 else "",
         generate_ms=elapsed(),
         features="a" if tiling.wide else "",
-        unpermute=from_bf16 if bf16 else None,
+        unpermute=from_bf16 if problem.dtype == "bf16" else None,
     )
 
 
