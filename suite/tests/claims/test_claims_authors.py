@@ -127,18 +127,6 @@ def test_problems_that_the_authors_did_not_time_leave_the_printed_number_too(tmp
     assert "7 of 8" in always.reason
 
 
-def test_of_a_kernel_whose_authors_code_was_not_timed_the_claim_says_so(tmp_path):
-    rows = [
-        row(name, kernel, us, variant, "sputnik_rnn")
-        for name in names("sputnik_rnn")
-        if "sddmm" not in name
-        for kernel, us, variant in (("sputnik", 10.0, "heuristic_x"), ("merge_spmm", 16.0, "heuristic_row_split_n32"))
-    ]
-    one = judged(tmp_path, rows)["sputnik-rnn-merge"]
-    assert one.verdict == REPRODUCED
-    assert "`merge_spmm`" in one.note
-
-
 def test_a_verdict_holds_for_every_reading_of_what_the_paper_leaves_open(tmp_path):
     def rows(projection):
         return [

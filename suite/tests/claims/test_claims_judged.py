@@ -84,6 +84,7 @@ def test_figure_10s_other_baselines_are_papers_kernels_themselves(tmp_path):
     assert (merge.verdict, aspt.verdict, sampled.verdict) == (REPRODUCED, REPRODUCED, REPRODUCED)
     assert sampled.measured == pytest.approx(92)
     assert "2.24×" in aspt.note  # ASpT against cuSPARSE
+    assert "`merge_spmm`" in merge.note  # whose authors' code was not timed
 
 
 def test_fewer_problems_than_the_papers_are_shown_and_not_judged(tmp_path):
