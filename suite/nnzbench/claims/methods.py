@@ -338,28 +338,15 @@ def unified() -> Rule:
 
 # PatDNN: its steps on CUDA, in fp16 as on its phones' GPUs.
 PATTERN_WORDS = "`pattern_conv`, the paper's storage, orders and steps on CUDA; the mapping is this project's"
-PATTERN_LAYERS = on("3x3 layers of VGG-16 with 8 patterns", r"(vgg_L\d)_top8_b1_")
-_STEPS = {"reorder": ("reorder", "no_opt"), "loads": ("lre", "reorder"), "tuning": ("", "lre")}
-direct_rows = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_counts", "from CSR"))
-
-
-def patterns(variant: str = "") -> Selector:
-    """A step of `pattern_conv`; none for the best of its tilings."""
-    return kernel("pattern_conv", "f16", f"{variant}$" if variant else "", f"`{variant}`" if variant else "tuned")
-
-
-def pattern_step(name: str) -> Rule:
-    """What one of PatDNN's steps gains at most over those before it."""
-    subject, baseline = map(patterns, _STEPS[name])
-    return Method(PATTERN_WORDS, subject)(PATTERN_LAYERS, baseline, None, "largest")
+PATTERNS = kernel("pattern_conv", "f16", words="tuned")
 
 
 def pattern_count(count: int) -> Rule:
     """VGG-16's 13 layers with 8 patterns over those with `count`."""
-    subject = replace(patterns(), label=f"the same with {count}")
+    subject = replace(PATTERNS, label=f"the same with {count}")
     scope = "VGG-16's 3x3 layers, each as often as it has it"
     group = on(scope, rf"(vgg_L\d)_top{count}_b1_", r"(vgg_L\d)_top8_b1_")
-    return Method(PATTERN_WORDS, subject)(group, patterns(), None, "total")
+    return Method(PATTERN_WORDS, subject)(group, PATTERNS, None, "total")
 
 
 # Flash-LLM and SpInfer: uniform patterns on layers of Llama models.

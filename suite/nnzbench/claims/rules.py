@@ -147,8 +147,6 @@ RULES: dict[str, m.Rule] = {
     "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
     "nm-tf32": m.two_four(m.on("GEMMs of n of about 10K, 1:2", r"(table1_.*)"), "tf32", "largest"),
     "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
-    **{f"patdnn-{name}": m.pattern_step(name) for name in ("reorder", "loads", "tuning")},
-    "patdnn-csr": m.direct_rows(m.PATTERN_LAYERS, m.NCHW_F16, m.CUDNN_F16),
     "patdnn-6-patterns": m.pattern_count(6),
     "patdnn-12-patterns": m.pattern_count(12),
     **{
