@@ -44,25 +44,18 @@ class Timer(Protocol):
 class Device(Protocol):
     """Uploads, launches and reads back plans."""
 
-    @property
-    def name(self) -> str:
-        """`cupy`, `pycuda`, `cuda-core` or `cpu`."""
-
-    @property
-    def gpu(self) -> str:
-        """Slug of the device's name, such as `nvidia-h200`; `cpu` for the processor."""
+    name: str
+    """`cupy`, `pycuda`, `cuda-core` or `cpu`."""
+    gpu: str
+    """Slug of the device's name, such as `nvidia-h200`; `cpu` for the processor."""
+    link: str
+    """The GPU's own architecture where `arch` is another one whose plans are checked on it, else empty."""
+    compiles_from_cache: bool
+    """Whether programs come from the shared compile cache, so that many can be put there at once beforehand."""
 
     @property
     def arch(self) -> str:
         """Architecture that plans are made and compiled for, such as `sm_90`."""
-
-    @property
-    def link(self) -> str:
-        """The GPU's own architecture where `arch` is another one whose plans are checked on it, else empty."""
-
-    @property
-    def compiles_from_cache(self) -> bool:
-        """Whether programs come from the shared compile cache, so that many can be put there at once beforehand."""
 
     @property
     def timer(self) -> Timer | None:

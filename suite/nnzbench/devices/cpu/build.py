@@ -176,11 +176,7 @@ def _precompiled(command: tuple[str, ...], flags: list[str]) -> list[str]:
 
 
 def _runtime() -> list[str]:
-    return [_text(path) for path in sorted(_CXX.iterdir()) if path.is_file()]
-
-
-def _text(path: Path) -> str:
-    return _read(path, path.stat().st_mtime_ns)
+    return [_read(path, path.stat().st_mtime_ns) for path in sorted(_CXX.iterdir()) if path.is_file()]
 
 
 @functools.lru_cache(maxsize=256)
