@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -55,58 +54,37 @@ STEPS = {"attention": "attention", "norm": "norms", "swiglu": "SwiGLU"}
 """Steps between products by the name of their rows."""
 
 
-class Parts(NamedTuple):
-    """One network's products alone, each once, and what is beside them in all blocks."""
+def _parts(view: View) -> pd.DataFrame:
+    """By problem, kernel of the network and arithmetic, where all are recorded: its products alone, each once.
 
-    products_us: float
-    head_us: float
-    steps_us: Mapping[str, float]
-    """By kind, and all of them back to back as `steps`."""
-    bytes: int
-    """Of a block's weights as the products hold them."""
-    kernels: str
-
-
-def _parts(view: View) -> dict[tuple[str, str, str], Parts]:
-    """By problem, kernel of the network and arithmetic, where all of them are recorded."""
+    Columns products_us, bytes (of a block's weights as they hold them) and products (in words); head_us; and what is
+    beside them in all blocks, by kind (`STEPS`) and all of it back to back as `steps`, µs.
+    """
     timed = view.frame[view.frame["median_us"].notna()]
-    steps: dict[str, dict[str, float]] = {}
-    for row in each(timed[timed["kernel"] == "block_steps"]):
-        steps.setdefault(str(row.problem), {})[str(row.variant).removeprefix("f16_")] = float(row.median_us)
+    steps = timed[timed["kernel"] == "block_steps"]
+    steps = steps.assign(step=steps["variant"].str.removeprefix("f16_")).drop_duplicates(["problem", "step"])
+    steps = steps.pivot(index="problem", columns="step", values="median_us").reindex(columns=[*STEPS, "steps"]).dropna()
     rows = timed[timed["kernel"] == "block_parts"]
     rows = rows[["problem", "median_us"]].join(rows["variant"].str.extract(_PART)).dropna()
-    heads = {str(row.problem): float(row.median_us) for row in each(rows[rows["family"] == HEAD])}
-    found = {}
-    for (problem, family, math), own in rows.groupby(["problem", "family", "math"]):
-        if len(own) == 4 and problem in heads and steps.get(str(problem), {}).keys() >= {"steps", *STEPS}:
-            size, by = own["bytes"].astype(float).sum(), own["by"].str.split(".").str[0]
-            parts = (float(own["median_us"].sum()), heads[problem], steps[str(problem)])
-            found[str(problem), str(family), str(math)] = Parts(*parts, int(size), ", ".join(own["product"] + " " + by))
-    return found
+    heads = rows[rows["family"] == HEAD].drop_duplicates("problem").set_index("problem")["median_us"].rename("head_us")
+    words = rows["product"] + " " + rows["by"].str.split(".").str[0]
+    own = rows.assign(bytes=rows["bytes"].astype(float), words=words).groupby(["problem", "family", "math"])
+    found = own.agg({"median_us": "sum", "bytes": "sum", "words": ", ".join})[own.size() == 4].reset_index()
+    found = found.rename(columns={"median_us": "products_us", "words": "products"})
+    return found.merge(heads, on="problem").merge(steps, on="problem")
 
 
-class _Row(NamedTuple):
-    model: str
-    net: Decoder
-    cached: int
-    row: pd.Series
-    parts: Parts | None
-
-    @property
-    def named(self) -> tuple[object, ...]:
-        """What `HEADS` are of it."""
-        zeros = f"{self.row.level:g} %{KINDS.get(self.row.kind, '')}"
-        return self.model, self.cached, zeros, self.row.n, self.row.subject
-
-
-def _networks(view: View) -> Iterator[_Row]:
-    """Every network that was timed, in the table's order."""
-    parts = _parts(view)
-    cells = view.cells((DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE))
-    for row in each(cells):
-        model, _, cached = str(row.label).rpartition("_kv")
+def _networks(view: View) -> list[tuple[Decoder, Any, list[object]]]:
+    """Every network that was timed beside its parts, in the table's order: sizes, row, and what `HEADS` are of it."""
+    cells = view.cells((DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE)).drop(columns="bytes")
+    rows = cells.merge(_parts(view).rename(columns={"family": "kernel"}), on=["problem", "kernel", "math"])
+    found = []
+    for row in each(rows):
+        model, _, cached = row.label.rpartition("_kv")
+        zeros = f"{row.level:g} %{KINDS.get(row.kind, '')}"
         if model in MODELS:
-            yield _Row(model, MODELS[model], int(cached), row, parts.get((row.problem, row.kernel, row.math)))
+            found.append((MODELS[model], row, [model, int(cached), zeros, row.n, row.subject]))
+    return found
 
 
 def model_us(net: Decoder, whole_us: float, head_us: float) -> float:
@@ -118,19 +96,15 @@ def _tokens(view: View) -> pd.DataFrame | None:
     """What a whole model would do: tokens a second, weights held, and memory left for cached tokens."""
     memory = view.results.environment.get("gpu", {}).get("memory_bytes")
     lines = []
-    for one in _networks(view):
-        if one.parts is None:
-            continue
-        net, row = one.net, one.row
-        us = model_us(net, row.median_us, one.parts.head_us)
+    for net, row, named in _networks(view):
+        us = model_us(net, row.median_us, row.head_us)
         tables = 4 * net.vocabulary * net.hidden  # of the vocabulary, in and out
-        held, dense = net.layers * one.parts.bytes + tables, 2 * net.layers * net.weights + tables
+        held, dense = net.layers * int(row.bytes) + tables, 2 * net.layers * net.weights + tables
         token = 4 * net.layers * net.key_heads * FEATURES
         left = f"{(memory - held) / token / 1e6:.2f} M" if memory and memory > held else "none" if memory else ""
         lines.append(
-            [*one.named, f"{1e6 * row.n / us:,.0f}",
-             f"{held / 1e9:.2f}", f"{held / dense:.2f}", f"{one.parts.bytes / (2 * net.weights):.2f}", left,
-             one.parts.kernels]
+            [*named, f"{1e6 * row.n / us:,.0f}",
+             f"{held / 1e9:.2f}", f"{held / dense:.2f}", f"{row.bytes / (2 * net.weights):.2f}", left, row.products]
         )  # fmt: skip
     names = [*HEADS, "tokens/s", "GB of weights", "of dense", "its blocks of dense", "tokens that fit", "products"]
     return pd.DataFrame(lines, columns=names) if lines else None
@@ -139,18 +113,13 @@ def _tokens(view: View) -> pd.DataFrame | None:
 def _sums(view: View) -> pd.DataFrame | None:
     """Whole graphs beside the sums of what they are made of, µs."""
     lines = []
-    for one in _networks(view):
-        if one.parts is None:
-            continue
-        whole, blocks, parts = one.row.median_us, one.net.blocks, one.parts
-        products = blocks * parts.products_us
-        apart = whole - products - parts.head_us - parts.steps_us["steps"]
-        mark = "*" if abs(apart) > APART * whole else ""
-        kinds = (f"{parts.steps_us[kind]:.0f}" for kind in STEPS)
-        lines.append(
-            [*one.named, f"{whole:.0f}", f"{products:.0f}", f"{parts.head_us:.0f}", *kinds,
-             f"{parts.steps_us['steps']:.0f}", f"{apart:+.0f}{mark}", f"{apart / (LAUNCHES * blocks):+.2f}"]
-        )  # fmt: skip
+    for net, row, named in _networks(view):
+        products = net.blocks * row.products_us
+        apart = row.median_us - products - row.head_us - row.steps
+        mark = "*" if abs(apart) > APART * row.median_us else ""
+        times = (row.median_us, products, row.head_us, *(getattr(row, kind) for kind in STEPS), row.steps)
+        per_launch = apart / (LAUNCHES * net.blocks)
+        lines.append([*named, *map("{:.0f}".format, times), f"{apart:+.0f}{mark}", f"{per_launch:+.2f}"])
     names = [*HEADS, "whole", "products", "vocabulary", *STEPS.values(), "these steps together", "apart", "a launch"]
     return pd.DataFrame(lines, columns=names) if lines else None
 
