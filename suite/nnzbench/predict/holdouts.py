@@ -36,14 +36,18 @@ PRODUCT_KERNELS = {False: ("cublaslt", "cublas"), True: ("cusparselt",)}
 """Dense, and on 2:4 weights."""
 
 
-def held_out(times: pd.DataFrame) -> pd.DataFrame:
-    """The rows with `predicted`, microseconds from the other GPUs alone but for the cost of a launch, and `off`, its
-    logarithm over what was taken."""
+def told(times: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
+    """Rows asked for with `predicted`, microseconds from the times of other GPUs but for the cost of a launch."""
     parts = []
-    for slug, mine in times.groupby("gpu", sort=False):
-        predicted = transfer(times, listed()[str(slug)], float(mine["launch_us"].iloc[0]))
-        parts.append(mine.assign(predicted=mine["problem"].map(predicted)).dropna(subset="predicted"))
-    found = pd.concat(parts, ignore_index=True)
+    for slug, rows in asked.groupby("gpu", sort=False):
+        predicted = transfer(times, listed()[str(slug)], float(rows["launch_us"].iloc[0]))
+        parts.append(rows.assign(predicted=rows["problem"].map(predicted)))
+    return pd.concat(parts, ignore_index=True).dropna(subset="predicted").reset_index(drop=True)
+
+
+def held_out(times: pd.DataFrame) -> pd.DataFrame:
+    """The rows with `predicted`, from the other GPUs alone, and `off`, its logarithm over what was taken."""
+    found = told(times, times)
     return found.assign(off=np.log(found["predicted"] / found["us"]))
 
 
@@ -185,13 +189,7 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
         keys = [f"{row.method} {row.level:g}" for row in each(mine)]
         floor = float(results.frame.loc[results.frame["policy"] == "hot", "floor_us"].median())
         here = work.loc[keys].assign(gpu=results.gpu, us=mine["geomean_us"].tolist(), launch_us=floor).reset_index()
-        predicted = [
-            rows.assign(
-                predicted=rows["problem"].map(transfer(here, listed()[str(slug)], float(rows["launch_us"].iloc[0])))
-            )
-            for slug, rows in theirs.groupby("gpu", sort=False)
-        ]
-        parts.append(pd.concat(predicted, ignore_index=True).dropna(subset="predicted"))
+        parts.append(told(here, theirs))
     if not parts:
         return None
     found = pd.concat(parts, ignore_index=True)

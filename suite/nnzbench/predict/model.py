@@ -8,7 +8,6 @@ measured on the target too, what is left follows a line in the logarithms of siz
 
 from __future__ import annotations
 
-import csv
 import difflib
 import functools
 import re
@@ -19,8 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
-from nnzbench.plans.architectures import Family, architecture
-from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.architectures import ARCHITECTURES, Family, architecture
 from nnzbench.records.record import RecordError
 
 Floats = NDArray[np.float64]
@@ -101,17 +99,12 @@ _RATES = {
 @functools.cache
 def listed() -> dict[str, Gpu]:
     """The GPUs of `datasets/gpus.csv` that the table of architectures has, by slug."""
+    table = pd.read_csv(paths.datasets() / "gpus.csv").fillna(dict.fromkeys(_RATES.values(), 0.0))
     found = {}
-    with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            try:
-                architecture(row["arch"])
-            except Unsupported:  # older than what kernels here are made for
-                continue
-            rates = {math: float(row[name] or 0) for math, name in _RATES.items()}
-            bandwidth, cache, power = (float(row[name]) for name in ("bandwidth_gbs", "l2_mb", "power_w"))
-            clock, who = float(row["boost_mhz"]) / 1e3, (row["slug"], row["name"], row["arch"])
-            found[row["slug"]] = Gpu(*who, int(row["sms"]), clock, bandwidth, cache, power, rates)
+    for row in table[table["arch"].isin(list(ARCHITECTURES))].to_dict("records"):  # what kernels here are made for
+        bandwidth, cache, power = (float(row[name]) for name in ("bandwidth_gbs", "l2_mb", "power_w"))
+        who, rates = (row["slug"], row["name"], row["arch"]), {math: float(row[name]) for math, name in _RATES.items()}
+        found[row["slug"]] = Gpu(*who, int(row["sms"]), row["boost_mhz"] / 1e3, bandwidth, cache, power, rates)
     return found
 
 

@@ -134,6 +134,7 @@ CURVES = {
     "sparse, sputnik alone": ("sparse", kernel("sputnik_bias_relu"), networks.DENSE),
 }
 """Which networks, and what computes their sparse and dense 1x1 convolutions."""
+PRINTED = "the paper, V100"
 LOOKS = (("#000000", "s"), ("#2f8f9d", "s"), ("#009e73", "^"), ("#0072b2", "o"))
 
 
@@ -172,23 +173,13 @@ def _figure(view: View, title: str) -> Figure | None:
     if found.empty:
         return None
     paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy", "throughput_fps"))
-    heights = paper["accuracy"]
+    paper = paper.assign(curve=paper["model"], us=1e6 / paper["throughput_fps"], policy=PRINTED)
+    every, heights = pd.concat([found, paper]), paper["accuracy"]
     look = {curve: canvas.Look(*one) for curve, one in zip(CURVES, LOOKS, strict=True)}
 
     def draw(axis: Axes, row: None, policy: str) -> None:
-        printed = policy == "the paper, V100"
-        curves = (
-            [
-                (name, some, canvas.printed_line())
-                for name, some in paper.assign(us=1e6 / paper["throughput_fps"]).groupby("model")
-            ]
-            if printed
-            else [
-                (name, some, look[str(name)].line(joined=True))
-                for name, some in found[found["policy"] == policy].groupby("curve", sort=False)
-            ]
-        )
-        for _, some, line in curves:
+        for curve, some in every[every["policy"] == policy].groupby("curve", sort=False):
+            line = canvas.printed_line() if policy == PRINTED else look[str(curve)].line(joined=True)
             line.set_data(some["us"], some["accuracy"])
             axis.add_line(line)
             for one in each(some.sort_values("width").iloc[[0, -1]]):
@@ -200,11 +191,11 @@ def _figure(view: View, title: str) -> Figure | None:
         axis.autoscale_view()
         axis.set_ylim(heights.min() - 0.25, heights.max() + 0.15)
         axis.set_xlabel("one image (µs)", fontsize=8.5)
-        axis.set_title(policy if printed else canvas.policy_text(policy), pad=4)
+        axis.set_title(canvas.policy_text(policy), pad=4)
 
     caption = "Top-1 accuracy (%), the paper's, against time; left and up is better. Width multipliers at the ends."
     legend = {curve: one.line(joined=True) for curve, one in look.items() if curve in set(found["curve"])}
-    columns = [*view.policies, "the paper, V100"]
+    columns = [*view.policies, PRINTED]
     return canvas.grid([None], columns, [3.2], title, caption, legend, draw, share="y")
 
 

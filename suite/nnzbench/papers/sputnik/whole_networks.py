@@ -109,20 +109,13 @@ def _parts(view: View) -> pd.DataFrame | None:
         found = inside.get((row.problem, row.kernel, row.variant))
         steps = _steps(view.frame, row) if row.shape == "transformer" else _layers_us(beside, row)
         if found or not math.isnan(steps):
-            rows.append(
-                {
-                    "network": row.label,
-                    "computed": row.kernel.partition("_")[0],
-                    "variant": f"`{row.variant}`",
-                    "recorded": row.median_us,
-                    "a graph of it": found.whole_us if found else math.nan,
-                    "its kernels": found.busy_us if found else math.nan,
-                    "launches": found.launches if found else math.nan,
-                    "difference per launch": (found.whole_us - found.busy_us) / found.launches if found else math.nan,
-                    "its steps by themselves": steps,
-                }
-            )
-    return pd.DataFrame(rows) if rows else None
+            times = (found.whole_us, found.busy_us, found.launches) if found else (math.nan,) * 3
+            each_launch = (times[0] - times[1]) / times[2]
+            computed = row.kernel.partition("_")[0]
+            rows.append([row.label, computed, f"`{row.variant}`", row.median_us, *times, each_launch, steps])
+    heads = ["network", "computed", "variant", "recorded", "a graph of it", "its kernels", "launches",
+             "difference per launch", "its steps by themselves"]  # fmt: skip
+    return pd.DataFrame(rows, columns=heads) if rows else None
 
 
 def _steps(frame: pd.DataFrame, row: Any) -> float:
