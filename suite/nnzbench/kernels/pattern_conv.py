@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.kernels.rows import first_of_each, vector_width
+from nnzbench.kernels.rows import convolved, first_of_each, vector_width
 from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count

@@ -12,9 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array
+from nnzbench.plans.plan import Array, Unsupported
+from nnzbench.problems.problem import ConvShape, Problem
 
 T = TypeVar("T")
+
+
+def convolved(problem: Problem) -> ConvShape:
+    """The problem's convolution. Raises `Unsupported` where it has none, or an empty output."""
+    c = problem.conv
+    if c is None or not c.batch * c.filters * c.out_height * c.out_width:
+        raise Unsupported("the output is empty")
+    return c
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.codegen.schedule import Schedule, refuse
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
-from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.problem import ConvShape
 
 
 def divide(quotient: str, dividend: str, divisor: int) -> list[str]:
@@ -43,14 +43,6 @@ def divmod_ptx(quotient: str, remainder: str, dividend: str, divisor: int) -> li
     if divisor & (divisor - 1) == 0:
         return [*lines, f"and.b32 {remainder}, {dividend}, {divisor - 1};"]
     return [*lines, f"mul.lo.u32 {remainder}, {quotient}, {divisor};", f"sub.u32 {remainder}, {dividend}, {remainder};"]
-
-
-def convolved(problem: Problem) -> ConvShape:
-    """The problem's convolution. Raises `Unsupported` where it has none, or an empty output."""
-    c = problem.conv
-    if c is None or not c.batch * c.filters * c.out_height * c.out_width:
-        raise Unsupported("the output is empty")
-    return c
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.direct_conv import cpp as conv_cpp
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv import ptx as conv_ptx
 from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling, make_program, reserved_registers
 from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.rows import convolved
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype

@@ -21,9 +21,9 @@ from typing import TypeVar
 import numpy as np
 
 from nnzbench.kernels.codegen.cpp import constants
-from nnzbench.kernels.codegen.program import convolved
 from nnzbench.kernels.codegen.ptx import immediates
 from nnzbench.kernels.registry import About, PlannedKernel, kernel, register
+from nnzbench.kernels.rows import convolved
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, Deal, Dense, MatrixB, PaperTiling, VirtualIm2col

@@ -13,9 +13,10 @@ from typing import Literal
 
 from nnzbench.kernels.codegen import cpp, ptx
 from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns, Program, convolved
+from nnzbench.kernels.codegen.program import ImagePixels, MatrixColumns, Program
 from nnzbench.kernels.codegen.schedule import Tiling, make_schedule, recall, search_name
 from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.rows import convolved
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
