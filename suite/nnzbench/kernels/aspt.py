@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -39,19 +38,19 @@ class Tiling:
     """One matrix cut into tiles and remainder; the arrays are the kernels' buffers."""
 
     matrix: CSR
-    order: NDArray[np.int64]
+    order: Int64s
     """Which nonzero of the matrix each stored one is, shape (nnz,): by row, then by part."""
-    begins: NDArray[np.int32]
+    begins: Int32s
     """Where each row's parts begin, its tiles in order and then the remainder; `nnz` at the end."""
-    panels: NDArray[np.int32]
+    panels: Int32s
     """Parts per row of all panels before each, shape (panels + 1,)."""
-    tiles: NDArray[np.int32]
+    tiles: Int32s
     """Panel of each tile and its number there, shape (tiles, 2)."""
-    slots: NDArray[np.int32]
+    slots: Int32s
     """Columns of each tile, -1 where a slot is empty, shape (tiles, columns)."""
 
     @cached_property
-    def remainder(self) -> NDArray[np.int64]:
+    def remainder(self) -> Int64s:
         """Begin and length of each row's remainder, shape (rows, 2)."""
         count = np.repeat(np.diff(self.panels), PANEL)[: self.matrix.m]
         rows = np.arange(self.matrix.m)
@@ -74,7 +73,7 @@ class Tiling:
         return self.variance >= _LONG_VARIANCE
 
     @property
-    def chunks(self) -> NDArray[np.int32]:
+    def chunks(self) -> Int32s:
         """Row and first nonzero of each whole run of `CHUNK` in a remainder, shape (runs, 2)."""
         runs = self.remainder[:, 1] // CHUNK
         rows = np.repeat(np.arange(self.matrix.m), runs)
@@ -107,12 +106,12 @@ def tile(matrix: CSR, columns: int) -> Tiling:
     return _assemble(matrix, [_tiles_of(held, matrix.k, columns, least) for held in _panels(matrix)], columns)
 
 
-def _panels(matrix: CSR) -> list[NDArray[np.int32]]:
+def _panels(matrix: CSR) -> list[Int32s]:
     ends = matrix.offsets[np.minimum(np.arange(0, matrix.m + PANEL, PANEL), matrix.m)]
     return [matrix.indices[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _tiles_of(held: NDArray[np.int32], k: int, columns: int, least: int) -> NDArray[np.int32]:
+def _tiles_of(held: Int32s, k: int, columns: int, least: int) -> Int32s:
     """The slots of a panel's tiles, shape (tiles, columns)."""
     heavy = np.flatnonzero(np.bincount(held, minlength=k) >= HEAVY)
     heavy = heavy[np.argsort(heavy % columns, kind="stable")]
@@ -128,7 +127,7 @@ def _tiles_of(held: NDArray[np.int32], k: int, columns: int, least: int) -> NDAr
     return slots
 
 
-def _assemble(matrix: CSR, panels: list[NDArray[np.int32]], columns: int) -> Tiling:
+def _assemble(matrix: CSR, panels: list[Int32s], columns: int) -> Tiling:
     order = np.empty(matrix.nnz, dtype=np.int64)
     begins = []
     for panel, slots in enumerate(panels):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Int64s
 
 Features = Mapping[str, float]
 COLUMNS = ("rule", "kind", "name", "value", "origin")
@@ -211,9 +212,7 @@ def family_rule(dtype: str) -> str:
     return "family_f8" if dtype == "f8" else "family"
 
 
-def family_features(
-    family: str, k: int, n: int, lengths: NDArray[np.int64], *, itemsize: int, sms: int
-) -> dict[str, float]:
+def family_features(family: str, k: int, n: int, lengths: Int64s, *, itemsize: int, sms: int) -> dict[str, float]:
     """What bounds any SpMM kernel, under the family's own names so that each has constants of its own.
 
     `lengths` (m,) are the nonzeros of A's rows; work that multiprocessors share is per multiprocessor, dense operands

@@ -23,7 +23,7 @@ from nnzbench.matrices.encodings import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int32s, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -69,7 +69,7 @@ class Packed:
     """(parts of the columns, groups of rows that share a warp, packs, 32, 8)."""
     rest: NDArray[np.uint8]
     """(packs, 32, 8), at least one."""
-    offsets: NDArray[np.int32]
+    offsets: Int32s
     places: int
     """Slots of X that a lane may read in a part, those behind the last column included."""
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved, first_of_each, vector_width
@@ -19,7 +18,7 @@ from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int64s, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, Problem
@@ -91,7 +90,7 @@ class Staged:
         return Staged(piece, left, pitch, ((tiling.height - 1) * shape.stride + 3) * pitch)
 
 
-def pack(kernels: Kernels, order: NDArray[np.int64], tiling: Tiling) -> dict[str, Array]:
+def pack(kernels: Kernels, order: Int64s, tiling: Tiling) -> dict[str, Array]:
     """FKW cut at chunks of input channels, the buffers of `pattern_conv.cu`; `order` has the filter of each place."""
     count, per_group = len(kernels.masks), tiling.filters
     groups = -(-kernels.filters // per_group)

@@ -16,7 +16,7 @@ from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Int32s, Int64s, Plan, Uint32s, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -64,15 +64,15 @@ class Tiling(TileConfiguration):
 class Packed:
     """A matrix cut into the pieces of one tiling; see the header of `row_spmm.cu`."""
 
-    headers: NDArray[np.int32]
+    headers: Int32s
     """(slots, 2): the row, or -1; nonzeros of the piece + 65536 * pieces of the row."""
-    words: NDArray[np.uint32]
+    words: Uint32s
     """(slots * piece * bytes of a pair / 16, 4): two or four {index, value} pairs each."""
     joined_blocks: int
     """Leading blocks that hold rows of more than one piece."""
 
 
-def place_pieces(pieces: NDArray[np.int64], slots: int) -> tuple[NDArray[np.int64], int, int]:
+def place_pieces(pieces: Int64s, slots: int) -> tuple[Int64s, int, int]:
     """First slot of each row when rows of `pieces` neighbouring slots, at most `slots`, fill blocks of `slots`.
 
     Rows come by falling count of pieces. Returns also the blocks used, and how many of them, the leading ones, hold a
@@ -180,7 +180,7 @@ def batch_sizes(vec: int, storage: Storage) -> tuple[int, ...]:
     return (8,) if vec == 4 else (16,)
 
 
-def _cycles(tiling: Tiling, lengths: NDArray[np.int64], n: int, storage: Storage, sms: int) -> float:
+def _cycles(tiling: Tiling, lengths: Int64s, n: int, storage: Storage, sms: int) -> float:
     """A rough model: the batches that a thread group runs one after another, in as many waves as not all blocks can be
     resident, and the work of all groups, which is wavefronts of L1 or instructions.
     """

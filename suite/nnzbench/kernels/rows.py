@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Unsupported
 from nnzbench.problems.problem import ConvShape, Problem
 
 T = TypeVar("T")
@@ -61,7 +60,7 @@ class Storage:
         return "i16" if self.short_index else f"i32_{columns}_above_65535"
 
 
-def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
+def row_records(matrix: CSR, swizzle: bool = True) -> Int32s:
     """One record (row, first entry, end of entries, 0) per row, shape (m, 4), in processing order.
 
     With `swizzle`, rows go by falling length (stable), so that heavy blocks start first and neighbours have equal
@@ -73,7 +72,7 @@ def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
     return np.stack(records, axis=1).astype(np.int32)
 
 
-def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
+def deal_rows(lengths: Int64s, hands: int, cards: int) -> Int64s:
     """Deals rows to `hands` warps of `cards` rows each so that all carry near-equal nonzeros: (hands, cards), -1 empty.
 
     Rows go out by falling length, each to the warp that carries least and has room.
@@ -97,7 +96,7 @@ StripOrder = Literal["rows", "swizzle", "length", "columns"]
 columns, in each the longest first."""
 
 
-def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int = 1) -> NDArray[np.int32]:
+def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int = 1) -> Int32s:
     """Records (row, first entry, end of entries, 0) of runs of at most `items` consecutive nonzeros of one row.
 
     Shape (strips, 4); every order is stable, empty rows have no strip. With `columns`, strips go by their first column
@@ -148,7 +147,7 @@ def power_of_two_at_least(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def transpose(matrix: CSR) -> tuple[CSR, NDArray[np.int32]]:
+def transpose(matrix: CSR) -> tuple[CSR, Int32s]:
     """The k x m transpose's structure with `matrix`'s values left in place, and where each entry's value is.
 
     Entry i of the result has the value `matrix.values[positions[i]]`; the result's `values` are `matrix.values`

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Uint32s = NDArray[np.uint32]
 Dim3 = tuple[int, int, int]
 Arg = str | int | float
 T = TypeVar("T")

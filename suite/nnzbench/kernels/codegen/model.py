@@ -13,11 +13,11 @@ from itertools import product
 from typing import Literal
 
 from nnzbench.kernels.codegen.program import Addressing
-from nnzbench.kernels.codegen.schedule import Ints, Tiling, assign_rows, share_columns, tile_costs, tile_count
+from nnzbench.kernels.codegen.schedule import Tiling, assign_rows, share_columns, tile_costs, tile_count
 from nnzbench.kernels.rows import first_of_each
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.plan import Int32s, Unsupported
 
 INSTRUCTION_BYTES = 16
 MAX_CODE_BYTES = 5 << 19
@@ -40,7 +40,7 @@ SMALL_KERNEL, SMALL_CODE = 1 << 18, 1 << 15
 class RowTiles:
     """Tiles of one row count, made once and shared by all tilings that use them."""
 
-    tiles: list[Ints]
+    tiles: list[Int32s]
     nonzeros: int
     """Of the busiest tile."""
     loads: int

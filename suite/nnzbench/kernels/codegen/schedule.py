@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.kernels.rows import deal_rows
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Unsupported
 from nnzbench.problems.problem import Problem
-
-Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def tile_count(matrix: CSR, rows: int, multiple: int = 1) -> int:
     return -(-tiles // multiple) * multiple
 
 
-def assign_rows(matrix: CSR, rows: int, multiple: int = 1) -> list[Ints]:
+def assign_rows(matrix: CSR, rows: int, multiple: int = 1) -> list[Int32s]:
     """Deals the nonempty rows into tiles of at most `rows`, with near-equal nonzeros; tiles a multiple of `multiple`.
 
     Any set of rows may form a tile, because the code of a tile names its rows.
@@ -90,7 +88,7 @@ def assign_rows(matrix: CSR, rows: int, multiple: int = 1) -> list[Ints]:
     return [np.sort(filled[own[own >= 0]]).astype(np.int32) for own in dealt]
 
 
-def share_columns(matrix: CSR, tiles: list[Ints], tries: int = 12000) -> list[Ints]:
+def share_columns(matrix: CSR, tiles: list[Int32s], tries: int = 12000) -> list[Int32s]:
     """Swaps rows of like length between tiles where that saves distinct columns, so that a load of B serves more rows.
 
     Hill climbing over seeded random pairs; lengths stay balanced because only near neighbours by length are swapped.
@@ -126,7 +124,7 @@ def share_columns(matrix: CSR, tiles: list[Ints], tries: int = 12000) -> list[In
     return [np.array(rows, dtype=np.int32) for rows in members]
 
 
-def tile_costs(matrix: CSR, tiles: list[Ints]) -> NDArray[np.int64]:
+def tile_costs(matrix: CSR, tiles: list[Int32s]) -> Int64s:
     """(tiles, 2): nonzeros and distinct columns (loads of B) of each tile."""
     costs = np.zeros((len(tiles), 2), dtype=np.int64)
     for i, rows in enumerate(tiles):
@@ -184,15 +182,15 @@ class Body:
     Column `columns[i]` of A is multiplied by row `columns[i]` of B into accumulators `rows[first[i]:first[i + 1]]`.
     """
 
-    columns: Ints
-    first: Ints
-    rows: Ints
+    columns: Int32s
+    first: Int32s
+    rows: Int32s
     values: NDArray[np.float32]
     position: int = 0
     """Index of the first value in the schedule's value stream."""
 
     @staticmethod
-    def of(columns: Ints, rows: Ints, values: NDArray[np.float32], position: int = 0) -> Body:
+    def of(columns: Int32s, rows: Int32s, values: NDArray[np.float32], position: int = 0) -> Body:
         """Of nonzeros by column; `rows` are their accumulators."""
         distinct, start = np.unique(columns, return_index=True)
         first = np.append(start, columns.size)
@@ -204,7 +202,7 @@ class Body:
         return self.columns.size + self.rows.size
 
 
-def by_column(matrix: CSR, rows: Sequence[int] | Ints) -> tuple[Ints, Ints, NDArray[np.float32]]:
+def by_column(matrix: CSR, rows: Sequence[int] | Int32s) -> tuple[Int32s, Int32s, NDArray[np.float32]]:
     """Columns, places in `rows` and values of the nonzeros of those rows, by column and then by row."""
     spans = [np.arange(matrix.offsets[row], matrix.offsets[row + 1]) for row in rows]
     pick = np.concatenate([np.zeros(0, np.int64), *spans])
@@ -241,8 +239,8 @@ class Schedule:
     m: int
     k: int
     nnz: int
-    slots: Ints
-    empty: tuple[Ints, ...]
+    slots: Int32s
+    empty: tuple[Int32s, ...]
     """Rows without nonzeros that a tile writes as zeros without an accumulator (only where `parts` is 1)."""
     bodies: tuple[Body, ...]
     stream: NDArray[np.float32]
@@ -254,7 +252,7 @@ class Schedule:
         return int(self.slots.shape[0])
 
 
-def _split(weights: NDArray[np.int64], parts: int) -> list[int]:
+def _split(weights: Int64s, parts: int) -> list[int]:
     """Cut points that divide consecutive `weights` into `parts` runs of near-equal sum."""
     total = np.concatenate([[0], np.cumsum(weights)])
     wanted = total[-1] * np.arange(1, parts) / parts
@@ -263,7 +261,7 @@ def _split(weights: NDArray[np.int64], parts: int) -> list[int]:
     return [0, *np.maximum.accumulate(cuts).tolist(), weights.size]
 
 
-def make_schedule(matrix: CSR, tiling: Tiling, tiles: list[Ints] | None = None) -> Schedule:
+def make_schedule(matrix: CSR, tiling: Tiling, tiles: list[Int32s] | None = None) -> Schedule:
     """Assigns rows to tiles (unless given), splits each tile's nonzeros over `tiling.parts` by equal instructions."""
     if tiles is None:
         tiles = share_columns(matrix, assign_rows(matrix, tiling.rows, tiling.row_tiles))
@@ -290,7 +288,7 @@ def make_schedule(matrix: CSR, tiling: Tiling, tiles: list[Ints] | None = None) 
     return Schedule(tiling, matrix.m, matrix.k, matrix.nnz, slots, empty, tuple(bodies), values)
 
 
-def _place_empty(tiles: list[Ints], empty_rows: Ints, tiling: Tiling) -> list[Ints]:
+def _place_empty(tiles: list[Int32s], empty_rows: Int32s, tiling: Tiling) -> list[Int32s]:
     """Puts rows without nonzeros into free slots, in new tiles where there are none."""
     left = empty_rows.tolist()
     result = []

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices.encodings import Coded
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, Uint32s, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, DType, Problem
 
@@ -41,7 +41,7 @@ ENTRIES: dict[DType, np.dtype[Any]] = {
 _CODED = np.dtype([("weight", np.uint8), ("place", np.int32)])
 
 
-def column_offsets(shape: ConvShape) -> NDArray[np.int32]:
+def column_offsets(shape: ConvShape) -> Int32s:
     """The pre-shifted offset of each column of the weights, in elements, shape (channels * r * s,)."""
     channel, row, column = np.indices((shape.channels, shape.r, shape.s)).reshape(3, -1)
     offsets = (channel * (shape.height + 2 * shape.pad_h) + row) * (shape.width + 2 * shape.pad_w) + column
@@ -68,7 +68,7 @@ def entries(matrix: CSR, shape: ConvShape, dtype: DType) -> NDArray[Any]:
     return stored
 
 
-def unified(stored: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
+def unified(stored: NDArray[Any], lengths: Int64s) -> NDArray[Any]:
     """Rows of equally many entries, shape (filters, most entries of a channel, at least 1).
 
     Shorter rows are filled up with the weight zero at their own last place, which the cache holds already.
@@ -82,7 +82,7 @@ def unified(stored: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
     return rows
 
 
-def coded_entries(coded: Coded, shape: ConvShape) -> NDArray[np.uint32]:
+def coded_entries(coded: Coded, shape: ConvShape) -> Uint32s:
     """Rows of equally many words, shape (filters, most entries of a channel): an offset and a codebook index each.
 
     What fills a row up has index 0, whose weight is zero. Raises `Unsupported` where 28 bits can't hold the offsets.
@@ -93,7 +93,7 @@ def coded_entries(coded: Coded, shape: ConvShape) -> NDArray[np.uint32]:
     stored = np.empty(coded.codes.size, _CODED)
     stored["weight"], stored["place"] = coded.codes, offsets[coded.pattern.indices]
     rows = unified(stored, coded.pattern.row_lengths)
-    words: NDArray[np.uint32] = rows["place"].astype(np.uint32) << 4 | rows["weight"]
+    words: Uint32s = rows["place"].astype(np.uint32) << 4 | rows["weight"]
     return words
 
 

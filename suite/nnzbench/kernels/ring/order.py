@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.rows import deal_rows
-from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.plan import Int32s, Int64s, Uint32s, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 
 
-def bundled(lengths: NDArray[np.int64], bundles: int, sub: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def bundled(lengths: Int64s, bundles: int, sub: int) -> tuple[Int64s, Int64s]:
     """Rows in `bundles` of `sub` that advance side by side, neighbours in length: (bundles, sub), -1 empty.
 
     Also the length of each bundle's longest row, (bundles,).
@@ -31,14 +31,14 @@ def bundled(lengths: NDArray[np.int64], bundles: int, sub: int) -> tuple[NDArray
     return rows, np.append(lengths, 0)[rows].max(axis=1)  # -1 finds the 0, even where there are no rows
 
 
-def deal_bundles(lengths: NDArray[np.int64], groups: int, warps: int, row_sets: int, sub: int) -> NDArray[np.int64]:
+def deal_bundles(lengths: Int64s, groups: int, warps: int, row_sets: int, sub: int) -> Int64s:
     """Deals bundles of `sub` rows to blocks: (groups, warps, row_sets, sub), -1 empty.
 
     Blocks, and the warps of a block, carry near-equal work.
     """
     rows, longest = bundled(lengths, groups * warps * row_sets, sub)
     blocks = deal_rows(longest, groups, warps * row_sets)
-    dealt: NDArray[np.int64] = np.stack([own[deal_rows(longest[own], warps, row_sets)] for own in blocks])
+    dealt: Int64s = np.stack([own[deal_rows(longest[own], warps, row_sets)] for own in blocks])
     return rows[dealt]
 
 
@@ -54,7 +54,7 @@ _BLOCK = 1 << 15
 class Strands:
     """What lane groups work on: nonzeros of one row each, all or some of them."""
 
-    lengths: NDArray[np.int64]
+    lengths: Int64s
     """(strands,) nonzeros of each."""
     words: NDArray[np.uint64]
     """(nnz + 2,) strand by strand, a nonzero's column in the low half and what comes with it in the high; then two
@@ -62,12 +62,7 @@ class Strands:
 
     @staticmethod
     def of(
-        starts: NDArray[np.int64],
-        strides: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        columns: NDArray[np.int32],
-        payload: NDArray[np.uint32],
-        none: tuple[int, int],
+        starts: Int64s, strides: Int64s, lengths: Int64s, columns: Int32s, payload: Uint32s, none: tuple[int, int]
     ) -> Strands:
         """Strand i takes `lengths[i]` of the nonzeros, from `starts[i]` on in steps of `strides[i]`.
 
@@ -87,10 +82,10 @@ class Strands:
         return Strands(lengths, words.reshape(-1).view(np.uint64))
 
     @property
-    def columns(self) -> NDArray[np.uint32]:
+    def columns(self) -> Uint32s:
         return self.words.view(np.uint32)[:-4:2]
 
-    def landed(self, step_of: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+    def landed(self, step_of: Int64s, steps: int) -> Int64s:
         """Nonzeros of each strand whose chunk is there by each step: (strands + 1, steps), the last row of zeros.
 
         `step_of` (k,) is the step in which a column's chunk lands.
@@ -104,7 +99,7 @@ class Strands:
         return counts
 
 
-def _blocks(ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int, int, int]]:
+def _blocks(ends: Int64s, size: int) -> Iterator[tuple[int, int, int, int]]:
     """Cuts a list of runs that end at `ends` into blocks of about `size` elements: (runs from, to, elements from, to).
 
     A block's temporaries then stay in the processor's cache, and need no fresh memory.
@@ -119,7 +114,7 @@ def _blocks(ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int, int,
             low, begin = high, end
 
 
-def in_bundles(landed: NDArray[np.int64], bundles: NDArray[np.int64]) -> NDArray[np.int64]:
+def in_bundles(landed: Int64s, bundles: Int64s) -> Int64s:
     """`Strands.landed` of the strands that advance together: (bundles, sub, steps), with steps far apart in memory.
 
     `bundles` (bundles, sub) holds all strands from 0 on, each once, and -1 where there is none.
@@ -127,7 +122,7 @@ def in_bundles(landed: NDArray[np.int64], bundles: NDArray[np.int64]) -> NDArray
     return np.moveaxis(np.ascontiguousarray(landed.T)[:, bundles], 0, 2)
 
 
-def deadlines(steps: int, window: int, first: int) -> NDArray[np.int64]:
+def deadlines(steps: int, window: int, first: int) -> Int64s:
     """For each step (steps,): all that landed by which step must be taken by its end, -1 where nothing must.
 
     After step s the chunk that landed in step s - window + 1 leaves, from step `first` on; the last leaves nothing.
@@ -138,7 +133,7 @@ def deadlines(steps: int, window: int, first: int) -> NDArray[np.int64]:
     return due
 
 
-def even_progress(landed: NDArray[np.int64], lag: float, whole: int) -> NDArray[np.float64]:
+def even_progress(landed: Int64s, lag: float, whole: int) -> NDArray[np.float64]:
     """Share of its work that a warp aims to have done by each step, where `landed` (steps,) of `whole` has landed.
 
     It runs `lag` behind what has landed: half a window, so that rows whose nonzeros come early or late both find room.
@@ -153,12 +148,8 @@ def warp_phases(groups: int, warps: int, row_sets: int) -> NDArray[np.float64]:
 
 
 def schedule(
-    landed: NDArray[np.int64],
-    due: NDArray[np.int64],
-    progress: NDArray[np.float64],
-    phase: NDArray[np.float64],
-    unit: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    landed: Int64s, due: Int64s, progress: NDArray[np.float64], phase: NDArray[np.float64], unit: int
+) -> tuple[Int64s, Int64s]:
     """When each bundle takes its nonzeros, `unit` of each row at a time; `landed` is that of `in_bundles`.
 
     Apart from the deadlines `due` (steps,), a bundle takes whole units only, and keeps to a line of even `progress`
@@ -194,21 +185,21 @@ def schedule(
 class Layout:
     """Where things lie in the stream; a unit of one row is one element of it."""
 
-    starts: NDArray[np.int32]
+    starts: Int32s
     """(warps,) each warp's first unit."""
     trips: NDArray[np.uint8]
     """(warps, steps + 1, 4): units of each row set in each step, none behind the last."""
     units: int
     """All units, padding included."""
-    ends: NDArray[np.int64]
+    ends: Int64s
     """(runs,) where each bundle's units of a step end, counted per bundle, in the stream's order."""
-    first: NDArray[np.int64]
+    first: Int64s
     """(runs, sub) the strands' next nonzeros there, less those that as many units as lie before would hold."""
-    last: NDArray[np.int64]
+    last: Int64s
     """(runs, sub) and the ends of those that they take."""
     unit: int
 
-    def read(self, words: NDArray[np.uint64]) -> Iterator[tuple[slice, NDArray[np.uint32]]]:
+    def read(self, words: NDArray[np.uint64]) -> Iterator[tuple[slice, Uint32s]]:
         """The stream block by block: a range of nonzeros, and the halves of their words, (nonzeros, 2).
 
         `words` are those of `Strands`; the last of them stands where a unit is not full.
@@ -229,14 +220,7 @@ class Layout:
             yield slice(begin * sub * self.unit, end * sub * self.unit), block.view(np.uint32).reshape(-1, 2)
 
 
-def lay_out(
-    units: NDArray[np.int64],
-    taken: NDArray[np.int64],
-    bundles: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    row_sets: int,
-    unit: int,
-) -> Layout:
+def lay_out(units: Int64s, taken: Int64s, bundles: Int64s, lengths: Int64s, row_sets: int, unit: int) -> Layout:
     """The stream in the order in which warps meet it: step, row set, unit, row of the set.
 
     `units` (at most `MOST_UNITS` each) and `taken` are those of `schedule`, `bundles` (warps * row_sets, sub) that of
@@ -247,7 +231,7 @@ def lay_out(
     runs = in_order.ravel()
     ends = np.cumsum(runs)
 
-    def by_run(of_steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    def by_run(of_steps: Int64s) -> Int64s:
         return of_steps.reshape(-1, row_sets, sub, steps).transpose(0, 3, 1, 2).reshape(-1, sub)
 
     begins = np.append(np.cumsum(lengths) - lengths, 0)[bundles]
@@ -325,13 +309,7 @@ class RingTiling(TileConfiguration):
         return None
 
     def layout(
-        self,
-        strands: Strands,
-        landed: NDArray[np.int64],
-        bundles: NDArray[np.int64],
-        first: int,
-        progress: NDArray[np.float64],
-        unit: int,
+        self, strands: Strands, landed: Int64s, bundles: Int64s, first: int, progress: NDArray[np.float64], unit: int
     ) -> Layout:
         """The stream of `strands` that advance in `bundles`; `landed` is theirs, the rest as for `schedule`.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.order import MOST_UNITS, RingTiling, Strands, deal_bundles, even_progress
@@ -15,7 +14,7 @@ from nnzbench.kernels.rows import power_of_two_at_least, vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int64s, Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -71,9 +70,7 @@ class Tiling(RingTiling):
         return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
 
 
-def _strands(
-    pattern: CSR, starts: NDArray[np.int64], strides: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Strands:
+def _strands(pattern: CSR, starts: Int64s, strides: Int64s, lengths: Int64s) -> Strands:
     entries = np.arange(pattern.nnz, dtype=np.uint32)
     return Strands.of(starts, strides, lengths, pattern.indices, entries, (pattern.k, 0xFFFFFFFF))
 
@@ -83,7 +80,7 @@ def _rows(pattern: CSR) -> Strands:
     return _strands(pattern, pattern.offsets[:-1].astype(np.int64), np.ones_like(lengths), lengths)
 
 
-def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Strands]:
+def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> tuple[Int64s, Int64s, Strands]:
     """Part and row of each strand, and the strands: the nonzeros of one row in one part, or an even share of them."""
     ends = rows.landed(np.arange(pattern.k) // part, parts)[:-1]
     lengths = np.diff(ends, prepend=0)
@@ -98,7 +95,7 @@ def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> tuple[NDArray
     return (*np.divmod(held, pattern.m), _strands(pattern, starts[held] + share, of, share_lengths))
 
 
-def _deal(part_of: NDArray[np.int64], lengths: NDArray[np.int64], tiling: Tiling) -> NDArray[np.int64]:
+def _deal(part_of: Int64s, lengths: Int64s, tiling: Tiling) -> Int64s:
     """(parts, groups, warps, row_steps, sub) strands, -1 where there is none; each part is dealt on its own."""
     groups = max(1, -(-int(np.bincount(part_of).max()) // tiling.block_m))
     dealt = []

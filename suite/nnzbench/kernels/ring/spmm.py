@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.order import RingTiling, Strands, deal_bundles, even_progress
@@ -15,7 +14,7 @@ from nnzbench.kernels.rows import vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int64s, Plan, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -66,7 +65,7 @@ class Tiling(RingTiling):
         """Rows of B that the first step waits for."""
         return min(64, self.block_k // 2)
 
-    def steps(self, k: int) -> NDArray[np.int64]:
+    def steps(self, k: int) -> Int64s:
         """Rows of B that have landed in each step."""
         return np.append(self.first, np.minimum(np.arange(1, -(-k // self.block_k) + 1) * self.block_k, k))
 
@@ -97,7 +96,7 @@ def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
     return Strands.of(starts, np.full(starts.size, split), lengths, matrix.indices, values, (matrix.k, 0))
 
 
-def _dealt(lengths: NDArray[np.int64], tiling: Tiling, shared: SharedWork) -> NDArray[np.int64]:
+def _dealt(lengths: Int64s, tiling: Tiling, shared: SharedWork) -> Int64s:
     """`deal_bundles` to the blocks of `tiling`, and of every other that has as many rows in as many places."""
     places = -(-lengths.size // tiling.block_m), tiling.warps // tiling.ksplit, tiling.row_steps, tiling.sub
     return shared.once(("dealt", *places), lambda: deal_bundles(lengths, *places))
@@ -159,14 +158,14 @@ _START_CYCLES = 2000
 _MOST_TILINGS = 12
 
 
-def _excess(tiling: Tiling, lengths: NDArray[np.int64], waves: int, shared: SharedWork) -> float:
+def _excess(tiling: Tiling, lengths: Int64s, waves: int, shared: SharedWork) -> float:
     """Work of a block's heaviest warp over the mean of all warps, less 1; of several waves, in the average block."""
     loads = np.append(lengths, 0)[_dealt(lengths, tiling, shared)].max(axis=3).sum(axis=2)
     heaviest = loads.max(axis=1)
     return float(heaviest.max() if waves == 1 else heaviest.mean()) / float(loads.mean()) - 1
 
 
-def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: int, excess: float) -> float:
+def _cycles(tiling: Tiling, problem: Problem, lengths: Int64s, sms: int, excess: float) -> float:
     """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them.
 
     `excess` is the tiling's `_excess`.
@@ -186,7 +185,7 @@ def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: i
     return max(-(-blocks // sms) * (work + _START_CYCLES + joins), longest)
 
 
-def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str, shared: SharedWork | None = None) -> list[Tiling]:
+def tilings(problem: Problem, lengths: Int64s, arch: str, shared: SharedWork | None = None) -> list[Tiling]:
     """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row; `shared` as for `pack`."""
     shared = shared or SharedWork()
     sms, limit = sm_count(arch), block_shared_bytes(arch)

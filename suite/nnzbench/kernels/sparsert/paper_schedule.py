@@ -12,13 +12,12 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.codegen.program import Im2col, divmod_ptx
 from nnzbench.kernels.codegen.schedule import Body, by_column, refuse, tables
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Arg, Array, Launch, Unsupported
+from nnzbench.plans.plan import Arg, Array, Int32s, Launch, Unsupported
 
 
 @dataclass(frozen=True)
@@ -271,7 +270,7 @@ class Deal:
     """
 
     groups: int
-    row_start: NDArray[np.int32]
+    row_start: Int32s
     bodies: tuple[Body, ...]
 
     @property

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.row_stream import row_stream
@@ -25,7 +24,7 @@ from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, s
 from nnzbench.kernels.sputnik.spmm import Tile, labelled_tiles, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.chain import SharedWork, Step, chain
-from nnzbench.plans.plan import Array, Dim3, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Plan, Uint32s, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -78,7 +77,7 @@ class MaskedRow(TileConfiguration):
     items: int
 
 
-def mask_bits(mask: CSR) -> NDArray[np.uint32]:
+def mask_bits(mask: CSR) -> Uint32s:
     """The mask's positions as bits, (m, ceil(k / 32)): column j is bit j % 32 of word j / 32."""
     words = -(-mask.k // 32)
     bits = np.zeros((mask.m, words), dtype=np.uint32)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.registry import About, kernel
@@ -20,7 +19,7 @@ from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Dim3, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Int64s, Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -97,7 +96,7 @@ def candidates(k: int, itemsize: int) -> list[Strip]:
     return [strip for strip in dict.fromkeys(strips) if strip != heuristic_strip(k, itemsize)]
 
 
-def strip_features(strip: Strip, lengths: NDArray[np.int64], k: int, itemsize: int, sms: int) -> dict[str, float]:
+def strip_features(strip: Strip, lengths: Int64s, k: int, itemsize: int, sms: int) -> dict[str, float]:
     """What `cost_rule` weighs: what a strip does with rows of these lengths, per multiprocessor where work adds up.
 
     `lengths` (m,) are the nonzeros of the pattern's rows. The order of strips has no feature: its factor tells.

@@ -21,7 +21,7 @@ from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Dim3, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Int32s, Int64s, Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -142,7 +142,7 @@ def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
     return tiles
 
 
-def tile_features(tile: Tile, lengths: NDArray[np.int64], n: int, itemsize: int, sms: int) -> dict[str, float]:
+def tile_features(tile: Tile, lengths: Int64s, n: int, itemsize: int, sms: int) -> dict[str, float]:
     """What `cost_rule` weighs: what a tile does with rows of these lengths, per multiprocessor where work adds up."""
     longest, mean = float(lengths.max(initial=0)), float(lengths.mean()) if lengths.size else 0.0
     column_tiles = -(-n // tile.x)
@@ -172,7 +172,7 @@ def rule_tile(matrix: CSR, n: int, itemsize: int, sms: int) -> Tile:
     return cost_rule.cheapest("sputnik_tile", tiles, lambda tile: tile_features(tile, lengths, n, itemsize, sms))
 
 
-def warp_steps(records: NDArray[np.int32], tile: Tile) -> NDArray[np.int32]:
+def warp_steps(records: Int32s, tile: Tile) -> Int32s:
     """`row_records` filled up to whole blocks (row -1, no entries); the last column becomes the steps of a slot's warp.
 
     A step stages `k` entries of A. The 32 / width rows of a warp all take as many as the one that needs most.
@@ -194,7 +194,7 @@ def spmm_plan(
     label: str = "",
     switches: Switches = ALL_ON,
     bias: NDArray[np.float32] | None = None,
-    positions: NDArray[np.int32] | None = None,
+    positions: Int32s | None = None,
     shared: SharedWork | None = None,
 ) -> Plan:
     """The plan of C = A B with one tile (with a bias per row, ReLU too); `label` goes before the tile in its name.

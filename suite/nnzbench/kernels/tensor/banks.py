@@ -7,21 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.plans.plan import Int32s, Int64s
+
 _BANKS = np.arange(32)
 COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 """Set bits by byte."""
 _NEVER = 1 << 30
 
 
-def _ones(words: NDArray[Any]) -> NDArray[np.int32]:
+def _ones(words: NDArray[Any]) -> Int32s:
     """Set bits over the last axis."""
     if hasattr(np, "bitwise_count"):
-        counts: NDArray[np.int32] = np.bitwise_count(words).sum(axis=-1, dtype=np.int32)
+        counts: Int32s = np.bitwise_count(words).sum(axis=-1, dtype=np.int32)
         return counts
     return np.asarray(COUNT[np.ascontiguousarray(words).view(np.uint8)].sum(axis=-1, dtype=np.int32))
 
 
-def dealt_starts(turns: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int64]:
+def dealt_starts(turns: NDArray[np.unsignedinteger[Any]]) -> Int64s:
     """How many 32-bit entries of a chunk come before each lane's first, (chunks, 32).
 
     `turns` is (chunks, 32), of 32 or 64 bits: bit t tells whether a lane takes an entry in turn t, in which every lane

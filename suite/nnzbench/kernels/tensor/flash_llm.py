@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Plan, Uint32s, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -27,7 +26,7 @@ _SLOTS = TILE_ROWS * TILE_COLUMNS // _BANKS
 """Elements of a tile in each bank of shared memory."""
 _GROUP = 4
 """Words that one load brings to a lane."""
-_WORDS = NDArray[np.uint32]
+_WORDS = Uint32s
 
 
 def pack(matrix: CSR) -> dict[str, Array]:
@@ -50,7 +49,7 @@ def pack(matrix: CSR) -> dict[str, Array]:
     return {"offsets": offsets.astype(np.int32), "words": np.concatenate(parts).reshape(-1, _GROUP)}
 
 
-def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, NDArray[np.int64]]:
+def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, Int64s]:
     """The words of the tiles of rows `first` to `first + 127`, and how many groups of four each tile has."""
     tiles = matrix.k // TILE_COLUMNS
     held = slice(matrix.offsets[first], matrix.offsets[first + TILE_ROWS])
@@ -99,7 +98,7 @@ def _smallest(count: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if count <= 1 << 16 else np.uint32
 
 
-def _dealt(count: NDArray[np.int64]) -> NDArray[np.int32]:
+def _dealt(count: Int64s) -> Int32s:
     """When each bank's words are dealt: (tiles, ranks, banks), of each tile's counts per bank.
 
     Words come from the end of a bank's list, always from the longest list, of several from the lowest bank: so all
@@ -111,7 +110,7 @@ def _dealt(count: NDArray[np.int64]) -> NDArray[np.int32]:
     return np.ascontiguousarray(before[:, ::-1])
 
 
-def _stored(dealt: NDArray[np.int32], units: NDArray[np.int32]) -> NDArray[np.int32]:
+def _stored(dealt: Int32s, units: Int32s) -> Int32s:
     """Where in its tile the word lies that is dealt at that time, of tiles of so many groups of four.
 
     The lanes of the last load, of fewer than 32, are dealt to first, then all 32; a lane stores what came last first.
@@ -119,7 +118,7 @@ def _stored(dealt: NDArray[np.int32], units: NDArray[np.int32]) -> NDArray[np.in
     loads, rest = units // _BANKS, units % _BANKS
     later = dealt - _GROUP * rest
     nth = _GROUP * loads - 1 - later // _BANKS
-    place: NDArray[np.int32] = nth // _GROUP * (_BANKS * _GROUP) + later % _BANKS * _GROUP + nth % _GROUP
+    place: Int32s = nth // _GROUP * (_BANKS * _GROUP) + later % _BANKS * _GROUP + nth % _GROUP
     early = np.flatnonzero(later < 0)
     turn, lane = np.divmod(dealt[early], rest[early])
     place[early] = loads[early] * (_BANKS * _GROUP) + lane * _GROUP + _GROUP - 1 - turn

@@ -19,7 +19,7 @@ from nnzbench.kernels.tensor.strips import from_bf16, stored_dense, stored_weigh
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.plan import Array, Int64s, Plan, Uint32s, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
@@ -55,7 +55,7 @@ def pack(matrix: CSR) -> dict[str, Array]:
     return {**offsets, **{name: np.ascontiguousarray(part) for name, part in held.items()}}
 
 
-_Part = tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[np.uint32]]
+_Part = tuple[Int64s, NDArray[np.uint16], Uint32s]
 
 
 def _rows(matrix: CSR, first: int, last: int) -> _Part:
@@ -91,7 +91,7 @@ def _rows(matrix: CSR, first: int, last: int) -> _Part:
     return chunks, out.reshape(-1, CHUNK), words
 
 
-def _together(steps: NDArray[np.uint32]) -> Any:
+def _together(steps: Uint32s) -> Any:
     """Steps of 5 bits in one word, the first in the lowest bits."""
     shifts = _STEPS * np.arange(steps.shape[1], dtype=np.uint32)
     return np.bitwise_or.reduce(steps << shifts, axis=1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array
+from nnzbench.plans.plan import Array, Int32s, Int64s, Uint32s
 from nnzbench.problems.operands import to_e4m3
 from nnzbench.problems.parts import Part, over_parts
 
@@ -61,18 +61,18 @@ FP8_FORMS: tuple[Form, ...] = ("words",)
 class Strips:
     """A matrix packed for one size of chunks and panels; see the header of `tensor_spmm.cu`."""
 
-    panel_chunks: NDArray[np.int32]
+    panel_chunks: Int32s
     """(strips * panels + 1,) the first chunk of each panel of each strip, and how many chunks there are."""
-    offsets: NDArray[np.int32]
+    offsets: Int32s
     """(chunks + 1,) where each chunk starts in `stream`, and where the last one ends."""
-    stream: NDArray[np.uint32]
+    stream: Uint32s
     """(units, 4) the chunks, one after another."""
     strips: int
     panels: int
     slot_bytes: int
     """Of the largest chunk."""
 
-    def slice_starts(self, slices: int) -> NDArray[np.int32]:
+    def slice_starts(self, slices: int) -> Int32s:
         """What a warp looks up first, (strips, slices, 12): see `SliceStart` in `tensor_spmm_copies.cuh`."""
         panels = self.panels
         first = panels * np.arange(slices, dtype=np.int64) // slices
@@ -83,7 +83,7 @@ class Strips:
         places = self.offsets[np.minimum(chunk[..., None] + np.arange(8), last[..., None])]
         return np.concatenate([np.stack([chunk, last, following, last], axis=-1), places], axis=-1)
 
-    def first_chunks(self, slices: int) -> NDArray[np.uint32]:
+    def first_chunks(self, slices: int) -> Uint32s:
         """The first chunk of each strip's slices once more, (strips, slices, slot_bytes / 16, 4).
 
         So a warp knows where it is without looking it up. As long as the largest chunk: behind a shorter one comes what
@@ -94,7 +94,7 @@ class Strips:
             return np.zeros((self.strips, slices, units, 4), dtype=np.uint32)
         starts = self.slice_starts(slices)[..., 4]
         units_of_each = np.minimum(starts[..., None] + np.arange(units), len(self.stream) - 1)
-        heads: NDArray[np.uint32] = self.stream[units_of_each]
+        heads: Uint32s = self.stream[units_of_each]
         return heads
 
 
@@ -102,15 +102,15 @@ class Strips:
 class _Steps:
     """Steps of 32 columns of a strip, expanded to the registers of a warp's lanes."""
 
-    words: NDArray[np.uint32]
+    words: Uint32s
     """(steps, lanes, 8)"""
-    selected: NDArray[np.uint32]
+    selected: Uint32s
     """(steps, lanes)"""
-    bitmaps: NDArray[np.uint32]
+    bitmaps: Uint32s
     """(steps, lanes) of eight groups of four columns: 4 q + t of row 16 i + 8 h + g in bits 16 h + 8 i + 4 q."""
     columns: _HALVES
     """(steps, 32) of the panel, only of gathered steps."""
-    panel: NDArray[np.int64]
+    panel: Int64s
     """(steps,) counted over all strips."""
     narrow: NDArray[np.bool_]
     """(steps,) whether only the first `NARROW_COLUMNS` columns have entries, only of gathered steps."""
@@ -182,7 +182,7 @@ def pack(
     chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
 
-    def some(part: Part) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+    def some(part: Part) -> tuple[Uint32s, Int64s, Int64s]:
         first, last, _ = part[0].indices(strips)
         made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns)]
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
@@ -195,12 +195,7 @@ def pack(
     return assembled([part[:2] for part in packed], np.cumsum(counts), strips, panels)
 
 
-def assembled(
-    parts: Sequence[tuple[NDArray[np.uint32], NDArray[np.int64]]],
-    panel_chunks: NDArray[np.int64],
-    strips: int,
-    panels: int,
-) -> Strips:
+def assembled(parts: Sequence[tuple[Uint32s, Int64s]], panel_chunks: Int64s, strips: int, panels: int) -> Strips:
     """`Strips` of parts, each the units of its chunks (units, 4) and how many each has.
 
     Raises `ValueError` for 2^31 or more units.
@@ -232,7 +227,7 @@ def _dense(matrix: CSR, first: int, count: int, steps: int) -> _HALVES:
     return dense.reshape(count, STRIP_ROWS, columns)
 
 
-_Left = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _HALVES]
+_Left = tuple[Int64s, Int64s, Int64s, _HALVES]
 """Entries left over: panel (of all strips), row of the strip, column of the panel, value."""
 
 
@@ -248,12 +243,7 @@ def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) ->
 
 
 def _gathered_steps(
-    panel: NDArray[np.int64],
-    row: NDArray[np.int64],
-    column: NDArray[np.int64],
-    value: _HALVES,
-    panels: int,
-    panel_columns: int,
+    panel: Int64s, row: Int64s, column: Int64s, value: _HALVES, panels: int, panel_columns: int
 ) -> Iterator[tuple[_Steps, _Left]]:
     """Rounds of steps that hold any 32 columns of a panel, until nothing is left over."""
     while panel.size:
@@ -287,10 +277,10 @@ def _gathered_steps(
         yield _Steps(words, selected, bitmaps, columns, of_step, narrow), (panel, row, column, value)
 
 
-_Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_Places = tuple[Int64s, Int64s, Int64s]
 
 
-def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], _Places]:
+def _expand(dense: _HALVES) -> tuple[Uint32s, Uint32s, Uint32s, _Places]:
     """The registers, selections and bitmaps of (strips, 32, columns) by steps, and where entries are not held.
 
     A group of four is one 64-bit word, from which the two elements of a register are shifted. Which two are held is
@@ -330,7 +320,7 @@ def _joined(parts: list[_Steps]) -> _Steps:
 
 def _chunks(
     held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form, dealt: bool, fp8: bool
-) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Uint32s, Int64s, Int64s]:
     """The chunks of all panels: their units, (units, 4), how many each has, and how many chunks each panel has.
 
     The first `plain` steps hold columns as they come, the others gathered ones.

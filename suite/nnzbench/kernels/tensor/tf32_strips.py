@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, assembled
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Int64s, Uint32s
 
 STEP_COLUMNS = 8
 _LANES = 32
@@ -25,7 +26,7 @@ def chunk_columns(map_words: int) -> int:
     return _WORD_STEPS * STEP_COLUMNS * map_words
 
 
-def rounded(values: NDArray[Any]) -> NDArray[np.uint32]:
+def rounded(values: NDArray[Any]) -> Uint32s:
     """fp32 numbers rounded to TF32, ties away from zero; those that would become infinite are cut off instead."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     exponent = np.uint32(0x7F800000)
@@ -51,7 +52,7 @@ def pack(matrix: CSR, map_words: int, panel_columns: int) -> Strips:
     return assembled(parts, np.append(panel_chunks, strips * chunks), strips, panels)
 
 
-def _registers(matrix: CSR, first: int, count: int, chunks: int, columns: int) -> NDArray[np.uint32]:
+def _registers(matrix: CSR, first: int, count: int, chunks: int, columns: int) -> Uint32s:
     """Strips `first` to `first + count - 1`: (chunks, lanes, registers in the order of their bits)."""
     begin, end = min(first * STRIP_ROWS, matrix.m), min((first + count) * STRIP_ROWS, matrix.m)
     held = slice(matrix.offsets[begin], matrix.offsets[end])
@@ -64,7 +65,7 @@ def _registers(matrix: CSR, first: int, count: int, chunks: int, columns: int) -
     return split.transpose(0, 4, 3, 6, 5, 1, 7, 2).reshape(count * chunks, _LANES, -1)
 
 
-def _chunks(registers: NDArray[np.uint32], map_words: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def _chunks(registers: Uint32s, map_words: int) -> tuple[Uint32s, Int64s]:
     """The units of all chunks, (units, 4), and how many each has."""
     there = registers != 0
     words = np.packbits(there, axis=2, bitorder="little").view("<u4").reshape(-1, _LANES, map_words)
