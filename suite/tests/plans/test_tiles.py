@@ -170,7 +170,7 @@ def test_shared_memory_of_an_entry_is_opted_in_to_once_over_all_stages():
     device = open_fake({name: lambda *call: None for name in ("f", "g")})
     device.prepare(plan(launch("f", shared_bytes=90_000), launch("g", "other.cu"), launch("f", shared_bytes=60_000)))
     bound = [step[1:] for step in device.backend.log if step[0] == "function"]
-    assert bound == [("f", 90_000, True), ("g", 0, False), ("f", 60_000, False)]
+    assert bound == [("f", 90_000, 90_000), ("g", 0, 0), ("f", 60_000, 0)]
 
 
 MOMENT = 1e-2
