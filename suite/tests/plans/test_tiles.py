@@ -64,6 +64,7 @@ def test_arithmetic_follows_from_the_type_of_the_result():
 
 
 def test_a_function_that_yields_plans_is_a_kernel_of_its_name(monkeypatch):
+    kernels()  # imports what registers itself, once in a process, before there is another registry
     for name in ("_registry", "_about"):
         monkeypatch.setattr(f"nnzbench.kernels.registry.{name}", {})
 
