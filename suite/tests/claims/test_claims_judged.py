@@ -87,20 +87,30 @@ def test_figure_10s_other_baselines_are_papers_kernels_themselves(tmp_path):
     assert "`merge_spmm`" in merge.note  # whose authors' code was not timed
 
 
-def test_fewer_problems_than_the_papers_are_shown_and_not_judged(tmp_path):
-    some = judged(tmp_path, table1(5.0, keep=10))["sparsert-spmm-95"]
-    assert (some.problems, some.verdict, some.measured) == ("10 of 11", NOT_COMPARABLE, pytest.approx(5.0))
-    assert "10 of 11" in some.reason
+def wrong(row):
+    return failed(row, "wrong", "far") if row.kernel == PAPER else row
 
 
-def test_rows_without_a_checked_time_do_not_count(tmp_path):
-    rows = [failed(r, "wrong", "far") if r.kernel == PAPER and i % 2 else r for i, r in enumerate(table1(5.0))]
-    gone = [failed(r, "wrong", "far") if r.kernel == PAPER else r for r in table1(5.0)]
-    assert judged(tmp_path / "a", rows)["sparsert-spmm-95"].problems == "11 of 11"
-    one = judged(tmp_path / "b", gone)["sparsert-spmm-95"]
-    assert math.isnan(one.measured)
-    assert (one.verdict, one.problems) == (NOT_MEASURABLE, "0 of 11")
-    assert "sparsert_table1" in one.reason
+@pytest.mark.parametrize(
+    ("rows", "word", "problems", "told"),
+    [
+        (table1(5.0, keep=10), NOT_COMPARABLE, "10 of 11", "10 of 11"),  # shown all the same
+        ([wrong(r) if i % 2 else r for i, r in enumerate(table1(5.0))], REPRODUCED, "11 of 11", ""),
+        ([wrong(r) for r in table1(5.0)], NOT_MEASURABLE, "0 of 11", "sparsert_table1"),
+        ([dataclasses.replace(r, device="cpu") for r in table1(5.0)], NOT_MEASURABLE, "0 of 11", "sparsert_table1"),
+        (
+            [dataclasses.replace(r, source="standin:x") for r in table1(5.0)],
+            REPRODUCED,
+            "11 of 11",
+            "11 of 11 problems",
+        ),
+    ],
+)
+def test_checked_times_of_a_gpu_on_all_of_the_papers_problems_judge(tmp_path, rows, word, problems, told):
+    one = judged(tmp_path, rows)["sparsert-spmm-95"]
+    assert (one.verdict, one.problems) == (word, problems)
+    assert told in f"{one.reason} {one.note}"
+    assert math.isnan(one.measured) == (word == NOT_MEASURABLE)
 
 
 def test_nothing_recorded_names_the_experiment():
@@ -116,13 +126,3 @@ def test_records_that_break_the_schema_judge_nothing_and_are_named(tmp_path):
     assert found["sparsert-spmm-95"].verdict == NOT_MEASURABLE
     assert "refused" in found["sparsert-spmm-95"].reason
     assert found["sputnik-crossover"].verdict == REPRODUCED
-
-
-def test_processor_times_judge_nothing(tmp_path):
-    rows = [dataclasses.replace(r, device="cpu") for r in table1(5.0)]
-    assert judged(tmp_path, rows)["sparsert-spmm-95"].verdict == NOT_MEASURABLE
-
-
-def test_synthetic_patterns_are_counted(tmp_path):
-    rows = [dataclasses.replace(r, source="standin:rn50/x") for r in table1(5.0)]
-    assert "11 of 11 problems" in judged(tmp_path, rows)["sparsert-spmm-95"].note
