@@ -166,12 +166,9 @@ def direct_conv_table6() -> Page:
         "The 3×3 layers of VGG-16 in table 6 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), numbered in "
         "its order, batch 128.",
         r"(?P<layer>\d\d)_(?P<pattern>equal|uniform)",
-        {"direct-vgg-last": last, "": equal},
-        (last, equal, uniform),
-        _gains6,
-        "direct_conv_table6_vgg16",
-        "3×3 layers of VGG-16",
-    )
+        {"direct-vgg-last": last, "": equal}, (last, equal, uniform),
+        _gains6, "direct_conv_table6_vgg16", "3×3 layers of VGG-16",
+    )  # fmt: skip
 
 
 def _gains7(dtype: str, view: View) -> pd.DataFrame:
@@ -193,12 +190,9 @@ def direct_conv_table7() -> Page:
         "The 1×1 layers of ResNet-50 in table 7 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), batch 128. "
         "The paper does not say how large the images are: 32×32 fits its times, 56×56 is ResNet-50's own.",
         r"(?P<layer>c\d+_d\d+_\d+)_(?P<pattern>equal|uniform)",
-        {"direct-pointwise": small, "": equal},
-        (small, equal, uniform),
-        _gains7,
-        "direct_conv_table7_resnet50_1x1",
-        "1×1 layers of ResNet-50",
-    )
+        {"direct-pointwise": small, "": equal}, (small, equal, uniform),
+        _gains7, "direct_conv_table7_resnet50_1x1", "1×1 layers of ResNet-50",
+    )  # fmt: skip
 
 
 def _gains8(dtype: str, view: View) -> pd.DataFrame:
@@ -226,12 +220,8 @@ def direct_conv_table8() -> Page:
         r"(?P<layer>filter\d)(?:_(?P<pattern>uniform))?",
         dict(zip(("direct-1d-2-83", "direct-1d-3-83"), answered, strict=True)),
         (*answered, *every, Group(words="both filters with zeros anywhere, 77 to 87.5 %", like="filter?_uniform")),
-        _gains8,
-        "direct_conv_table8_cnn1d",
-        "1-D layers",
-        x="label",
-        panels="level",
-    )
+        _gains8, "direct_conv_table8_cnn1d", "1-D layers", x="label", panels="level",
+    )  # fmt: skip
 
 
 TABLE9 = Experiment("direct_conv_table9", "Sub-batch sizes", PAPER, "Table 9", KERNELS)

@@ -139,25 +139,18 @@ def _bytes(view: View) -> pd.DataFrame:
 def _accuracy(view: View) -> pd.DataFrame:
     """Errors of real pruned weights under a codebook of 15 values and zero."""
     found = pd.read_csv(paths.datasets() / "codebook_loss.csv").query("quantiser == 'codebook'")
-    percent = found[["weights_error", "outputs_error"]].map("{:.1%}".format)
     size = found["rows"].astype(str) + "×" + found["columns"].astype(str)
-    return pd.DataFrame(
-        {
-            "weights": "`" + found["array"] + "`",
-            "size": size,
-            "error of the weights": percent["weights_error"],
-            "error of the outputs": percent["outputs_error"],
-            "nonzeros": found["nonzeros"],
-        }
-    )
+    found = found.assign(size=size, array="`" + found["array"] + "`")
+    errors = {f"{name}_error": f"error of the {name}" for name in ("weights", "outputs")}
+    found[list(errors)] = found[list(errors)].map("{:.1%}".format)
+    return found[["array", "size", *errors, "nonzeros"]].rename(columns={"array": "weights", **errors})
 
 
 def eie_format() -> Page:
     """EIE's own format on a GPU: one byte for a nonzero, beside CSR, dense products and balanced rows."""
-    eie, eie32, row_stream, balanced = (
-        *(kernel("eie", math) for math in ("f16", "f32")),
-        kernel("row_stream", "f16"),
-        kernel("balanced", "f16"),
+    eie32, (eie, row_stream, balanced) = (
+        kernel("eie"),
+        (kernel(name, "f16") for name in ("eie", "row_stream", "balanced")),
     )
     sparse = (CUSPARSE, CUSPARSE_F16, *(kernel(name, math) for name in OTHER[1:] for math in ("f32", "f16")))
     twins = (kernel("balanced"), balanced, eie32, eie)

@@ -84,19 +84,11 @@ def storage(view: View | None = None) -> pd.DataFrame:
         fkw = sum(structure_bytes(m, kept, _PATTERNS) for (m, _), kept in zip(shapes, kernels, strict=True))
         weights = 16 * sum(kernels)
         paper = printed[printed["pruned"] == rate].iloc[0]
-        rows.append(
-            {
-                "fewer weights": f"{rate}×",
-                "CSR's structure, KB": csr / 1e3,
-                "FKW's, KB": fkw / 1e3,
-                "weights, KB": weights / 1e3,
-                "structure saved": f"{1 - fkw / csr:.1%}",
-                "paper": f"{paper.structure_saved_percent} %",
-                "of everything": f"{1 - (fkw + weights) / (csr + weights):.1%}",
-                "paper ": f"{paper.whole_saved_percent} %",
-            }
-        )
-    return pd.DataFrame(rows)
+        saved, of_everything = 1 - fkw / csr, 1 - (fkw + weights) / (csr + weights)
+        told = (f"{paper.structure_saved_percent} %", f"{of_everything:.1%}", f"{paper.whole_saved_percent} %")
+        rows.append([f"{rate}×", csr / 1e3, fkw / 1e3, weights / 1e3, f"{saved:.1%}", *told])
+    heads = ["fewer weights", "CSR's structure, KB", "FKW's, KB", "weights, KB", "structure saved", "paper"]
+    return pd.DataFrame(rows, columns=[*heads, "of everything", "paper "])
 
 
 @functools.cache

@@ -205,15 +205,11 @@ def _orders(view: View) -> pd.DataFrame | None:
     facts = view.compare(Comparison((WHOLE,), (CUBLAS,), by=("label", "level")))
     both = facts.merge(_printed_table1(view)[["label", "level", "value"]], on=["label", "level"]).query("label <= '11'")
     rows = [
-        {
-            "zeros (%)": f"{level:g}",
-            "policy": policy,
-            "rank correlation": some["ratio"].rank().corr(some["value"].rank()),
-        }
+        [f"{level:g}", policy, some["ratio"].rank().corr(some["value"].rank())]
         for (policy, level), some in both.groupby(["policy", "level"], sort=False)
         if len(some) > 2
     ]
-    return pd.DataFrame(rows) if rows else None
+    return pd.DataFrame(rows, columns=["zeros (%)", "policy", "rank correlation"]) if rows else None
 
 
 def _synthetic(view: View) -> pd.DataFrame | None:
@@ -228,11 +224,8 @@ def _synthetic(view: View) -> pd.DataFrame | None:
     made = other.frame[other.frame["problem"].map(stem_of).isin(set(real["problem"].map(stem_of)))]
     made = made.assign(source="synthetic", environment="standin/" + made["environment"])
     theirs = ((f"standin/{name}", count, content) for name, count, content in other.environments)
-    data = Data(
-        dataclasses.replace(
-            view.results, frame=pd.concat([real, made]), environments=(*view.results.environments, *theirs)
-        )
-    )
+    whole = (*view.results.environments, *theirs)
+    data = Data(dataclasses.replace(view.results, frame=pd.concat([real, made]), environments=whole))
     sputnik = (kernel("sputnik"), kernel("sputnik", variants=DEFAULT))
     rows = []
     for one in (own(), *map(kernel, ("sparsert", "row_stream")), *sputnik, CUBLAS, TF32):

@@ -123,24 +123,19 @@ def _bounds(view: View) -> pd.DataFrame:
     cells = cells[cells["policy"] == view.policies[0]].sort_values(["order", "n", "level"], kind="stable")
     dense = cells["subject"] == FP16.label
     cells = cells[~(dense & cells.duplicated(["subject", "n"]))]  # one time stands for all levels
-    return pd.DataFrame([_line(row) for row in each(cells)])
+    heads = ["kernel", "columns", "zeros (%)", "µs", "bytes a weight", "decoded a weight", "decoding, µs",
+             "roofline, µs", "of the roofline (%)"]  # fmt: skip
+    return pd.DataFrame([_line(row) for row in each(cells)], columns=heads)
 
 
-def _line(row: Any) -> dict[str, object]:
+def _line(row: Any) -> list[object]:
     weights, density = row.m * row.k, row.nnz / (row.m * row.k)
     sparse = row.kernel in DECODE
     decoded = words_per_weight(density) if row.kernel == "tensor_spmm" else density
-    return {
-        "kernel": row.subject,
-        "columns": str(row.n),
-        "zeros (%)": f"{row.level:g}" if sparse else "any",
-        "µs": row.median_us,
-        "bytes a weight": (row.bytes - 2.0 * row.n * (row.m + row.k)) / weights,
-        "decoded a weight": decoded if sparse else math.nan,
-        "decoding, µs": decode_us(row.kernel, density, weights, row.n, row.arch, row.sm_clock_mhz),
-        "roofline, µs": row.limit_us,
-        "of the roofline (%)": row.roofline,
-    }
+    moved = (row.bytes - 2.0 * row.n * (row.m + row.k)) / weights
+    decoding = decode_us(row.kernel, density, weights, row.n, row.arch, row.sm_clock_mhz)
+    zeros, decoded = (f"{row.level:g}", decoded) if sparse else ("any", math.nan)
+    return [row.subject, str(row.n), zeros, row.median_us, moved, decoded, decoding, row.limit_us, row.roofline]
 
 
 LLM_LAYERS = Experiment(

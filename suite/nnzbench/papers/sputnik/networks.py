@@ -43,9 +43,8 @@ def _memory(view: View) -> pd.DataFrame | None:
     cells = view.cells(WAYS, ALL_OF_A_HEAD)
     if cells.empty:
         return None
-    dense = cells[(cells["label"] == "attention") & (cells["subject"] == UNFUSED.label)].set_index("policy")[
-        "memory_mb"
-    ]
+    unfused = cells[(cells["label"] == "attention") & (cells["subject"] == UNFUSED.label)]
+    dense = unfused.set_index("policy")["memory_mb"]
     maths = {one.label: one.math for one in WAYS}
     counted = [
         attention_bytes(row.kernel, row.variant, maths[row.subject], row.m, row.k, row.n, row.nnz) / 1e6
