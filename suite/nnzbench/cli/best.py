@@ -144,7 +144,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
                 packer.add(one, question, answer)
             _save(save, packer, unpruned)
     else:
-        answers = _measure(layers, question, asked.device_name, asked.out, save, unpruned)
+        answers = _measure(layers, question, asked, unpruned)
     if asked.as_text:
         text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in tell.totals(answers)]}
         click.echo(json.dumps(text, indent=2, allow_nan=False))
@@ -164,20 +164,16 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 
 def _measure(
-    layers: Sequence[Layer],
-    question: Question,
-    device_name: str | None,
-    out: Path | None,
-    save: Path | None,
-    unpruned: Sequence[Layer],
+    layers: Sequence[Layer], question: Question, asked: SimpleNamespace, unpruned: Sequence[Layer]
 ) -> list[Answer]:
+    save = asked.save
     try:
-        device = devices.open_device(device_name) if device_name else devices.open_gpu()
+        device = devices.open_device(asked.device_name) if asked.device_name else devices.open_gpu()
     except Unsupported as error:
-        if device_name:
+        if asked.device_name:
             raise
         raise Unsupported(f"{error}; --gpu NAME estimates from what is recorded, such as nvidia-h200") from error
-    folder = (out or paths.results()) / device.gpu / EXPERIMENT
+    folder = (asked.out or paths.results()) / device.gpu / EXPERIMENT
     end_tidily()
     with closing(device), progress_bar() as progress:
         session = open_session(device, registry.kernels(), progress.tell)

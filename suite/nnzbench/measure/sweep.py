@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,7 +24,7 @@ from nnzbench.measure.timing import QUICK, StoppingRule
 from nnzbench.measure.trial import FirstChoices, Outcome, enumerate_candidates
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
 from nnzbench.problems.operands import Maker, Operands, make_operands
-from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import Reference, reference
 from nnzbench.problems.tables import as_uniform
 from nnzbench.progress import RunProgress
@@ -133,19 +134,26 @@ def plan_work(
     choice: Choice,
     keep: Callable[[Problem], bool] = lambda problem: True,
 ) -> list[tuple[Problem, list[str]]]:
-    """The chosen problems of an experiment in each dtype, with the kernels to run; see `choose_work`.
+    """The chosen problems of an experiment in each dtype, with the kernels to run, those of other ops left out.
 
-    Of a quick run, the smallest ones that one of those kernels runs.
+    A kernel that computes no op of the whole experiment is kept everywhere: its rows then say so. Of a quick run, the
+    smallest problems that one of those kernels runs.
     """
     problems = all_problems(experiment, choice)
     wanted = {name: dtypes for name, dtypes in wanted_kernels(experiment, choice).items() if name in known}
     ops = {problem.op for problem in problems}
     named = ("*",) if choice.problems is None else choice.problems
-    matching = [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in named)]
-    kept = [problem for problem in matching if keep(problem)]
-    work = choose_work(kept, ops, wanted, known, choice)
-    every = [(problem, [name for name in names if experiment.takes(name, problem)]) for problem, names in work]
-    taken = [(problem, names) for problem, names in every if names]
+    taken: list[tuple[Problem, list[str]]] = []
+    for one in problems:
+        if not keep(one) or not any(fnmatch.fnmatchcase(one.name, pattern) for pattern in named):
+            continue
+        able = [name for name in wanted if one.op in known[name].ops or not ops & known[name].ops]
+        dtypes = {name: wanted[name] or (one.dtype,) for name in able}
+        for dtype in dict.fromkeys(itertools.chain(*dtypes.values())):
+            problem = replace(one, dtype=dtype)
+            names = [name for name in able if dtype in dtypes[name] and experiment.takes(name, problem)]
+            if names and (choice.dtypes is None or dtype in choice.dtypes):
+                taken.append((problem, names))
     if not choice.quick:
         return taken
     sizes = {problem.name: problem.m * problem.k * problem.n for problem, _ in taken}
@@ -179,25 +187,6 @@ def wanted_kernels(experiment: Experiment, choice: Choice) -> dict[str, tuple[DT
     if choice.kernels is None:
         return dict(experiment.kernels)
     return {name: experiment.kernels.get(name, AS_TABLE) for name in choice.kernels}
-
-
-def choose_work(
-    problems: list[Problem],
-    ops: Set[Op],
-    chosen: Mapping[str, tuple[DType, ...]],
-    known: Mapping[str, AnyKernel],
-    choice: Choice,
-) -> Iterator[tuple[Problem, list[str]]]:
-    """Each problem in each dtype with the kernels that run it, those of other ops left out.
-
-    A kernel that computes none of `ops`, those of the whole experiment, is kept everywhere: its rows then say so.
-    """
-    for problem in problems:
-        able = [n for n in chosen if problem.op in known[n].ops or not ops & known[n].ops]
-        dtypes = {name: chosen[name] or (problem.dtype,) for name in able}
-        for dtype in dict.fromkeys(dtype for name in able for dtype in dtypes[name]):
-            if choice.dtypes is None or dtype in choice.dtypes:
-                yield replace(problem, dtype=dtype), [name for name in able if dtype in dtypes[name]]
 
 
 class Run:
