@@ -39,9 +39,6 @@
 #ifndef SWIGLU
 #define SWIGLU 0
 #endif
-#ifndef AHEAD
-#define AHEAD 0
-#endif
 
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
@@ -59,22 +56,6 @@ struct Chunks {
 #endif
     const uint2* __restrict__ near;
     const unsigned* __restrict__ far;
-
-    // Has L2 bring a lane's chunks of a row.
-    __device__ __forceinline__ void prefetch(Row row, int lane, int lanes) const {
-#if defined(__CUDA_ARCH__) && OVERLAPS
-        for (int at = row.begin + lane; at < row.end; at += lanes) {
-            if (at % 8 == 0 || lane == 0) {
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(low + at));
-#if !FP8
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(high + at));
-#endif
-            }
-            if (at % 16 == 0 || lane == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(near + at));
-            if (at % 32 == 0 || lane == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(far + at));
-        }
-#endif
-    }
 };
 
 // Chunk `at` of A, zeros where `there` is false.
@@ -202,7 +183,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     chunk.load(chunks, now.begin + lane, now.begin + lane < now.end);
     Row next = look_up(first + step + in_warp);
 #if OVERLAPS
-    for (int ahead = 1; ahead <= AHEAD; ++ahead) chunks.prefetch(look_up(first + ahead * step + in_warp), lane, lanes);
     bring_x();
 #endif
     nnz::cp_async_wait<0>();

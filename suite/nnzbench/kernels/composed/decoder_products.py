@@ -34,6 +34,8 @@ from nnzbench.problems.problem import DType, Problem
 
 TRIED = {"delta_spmv": 4, "tensor_spmm": 2}
 """Candidates of a kernel of ours that are tried for each matrix: of some each is packed anew, which takes seconds."""
+STEP_US = 1.0
+"""At least what a step costs that a product does by itself."""
 _SHARED = SharedWork()
 
 
@@ -198,10 +200,13 @@ class Network:
         if not found or not isinstance(device, GpuDevice):
             return next(iter(found.values()), None)
 
-        def fastest() -> str:
-            return min(found, key=lambda variant: _quickly(device, overlapping(found[variant], device)))
+        def fastest() -> Choice:
+            timed = ((_quickly(device, overlapping(one, device)), variant) for variant, one in found.items())
+            us, variant = min(timed)
+            return Choice(us, kernel, variant)
 
-        return found[_SHARED.once_for(self.operands.sparse, ("gated", device.name), fastest)]
+        best = _SHARED.once_for(self.operands.sparse, ("gated", device.name), fastest)
+        return found[best.variant] if best.us <= self._best("up", family).us + STEP_US else None
 
     def gated_product(self, family: Family, into: Any) -> Product | None:
         """It in device memory, with its result in the array `into`."""
