@@ -32,7 +32,7 @@ from nnzbench.problems.decoder import HEAD, Case, matrices, scales
 from nnzbench.problems.operands import Operands, operands_of, round_to
 from nnzbench.problems.problem import DType, Problem
 
-TRIED = {"delta_spmv": 4, "tensor_spmm": 2}
+TRIED = {"delta_spmv": 4, "tensor_spmm": 4}
 """Candidates of a kernel of ours that are tried for each matrix: of some each is packed anew, which takes seconds."""
 STEP_US = 1.0
 """At least what a step costs that a product does by itself."""

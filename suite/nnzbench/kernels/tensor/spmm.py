@@ -45,6 +45,8 @@ _ORDERED_COLUMNS = 64
 """Columns per block from which `_cost` tells the likeliest shape better than a fixed order (five tables, one H200)."""
 _SHARED_COLUMNS = 32
 """Columns per block from which the last warp to arrive should not add all slices of K by itself (one H200)."""
+_FEW_COLUMNS, _MANY_SLICES = 16, 8
+"""Columns per block at which that depends on the slices, and how many are many (one H200)."""
 _WIDE_COLUMNS = 32
 """Columns per block from which warps multiply four together, where they can (one H200)."""
 
@@ -276,6 +278,8 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
     separate = replace(last, separate=True)
     if shape.block_n >= _SHARED_COLUMNS:
         return [replace(last, spread=True), separate]
+    if shape.block_n == _FEW_COLUMNS and last.slices >= _MANY_SLICES and not tf32:
+        return [replace(last, spread=True), separate, last]
     return [last, separate] if tf32 else [last]
 
 

@@ -139,7 +139,7 @@ def decoder_block() -> Page:
         "the sparse products begin while what precedes them ends (programmatic dependent launch), and ask for their "
         "weights or cached tokens meanwhile; libraries' products do not, and no product does when it is timed alone. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
-        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first two "
+        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first four "
         "candidates of `tensor_spmm`, and of the dense ones. `delta_spmv` has SwiGLU in its product with gate and up. "
         "What the time goes to, and why no more is gained: "
         "[log of whole models](../../../docs/performance/whole-models.md).",
