@@ -241,7 +241,6 @@ _DOUBTS = {
 
 
 def _at(op: str, n: int) -> str:
-    """A width in words."""
     if op == "sddmm":
         return f"with products of length {n}"
     what = "image" if op.startswith("conv") else "column"

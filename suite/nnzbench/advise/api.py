@@ -164,7 +164,6 @@ def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:
 
 
 def _tuple(given: Any) -> tuple[Any, ...] | None:
-    """One or several as a tuple."""
     if given is None:
         return None
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)

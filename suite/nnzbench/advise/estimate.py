@@ -100,8 +100,6 @@ def _too_little(question: Question, dtype: DType, recorded: Recorded, widths: tu
 
 
 class _Asked:
-    """What is asked about one layer."""
-
     def __init__(self, layer: Layer, question: Question, dtype: DType, recorded: Recorded, every: bool) -> None:
         self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
         self._names = baselines(question.op) if question.kernels is None else question.kernels
@@ -173,7 +171,6 @@ class _Asked:
     def _estimated(
         self, key: tuple[str, str], problem: Problem, sizes: Sizes, hot: Model | None, cold: Model | None
     ) -> tuple[Entry, tuple[Near, ...]]:
-        """A kernel's times by its models."""
         model = hot or cold
         assert model is not None
         if not model.held_out_error <= LEAST_CERTAIN:

@@ -150,7 +150,6 @@ _TIMED = ("verdict", "hot", "speed", "cold", "memory", "dense from")
 
 
 def _together(answers: Sequence[Answer], out: Console) -> None:
-    """One line for each layer and width."""
     first = answers[0]
     how = f"estimated for {first.where}, not measured" if first.estimated else f"on {first.where}"
     out.print(f"{len(answers)} layers, {first.op}; {how}", soft_wrap=True)

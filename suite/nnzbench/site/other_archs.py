@@ -90,7 +90,6 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
 
 
 def _runs(checked: list[Checked]) -> str:
-    """When and with which code each experiment ran."""
     lines = []
     for one in checked:
         for name in dict.fromkeys(row.environment for row in one.rows):

@@ -32,9 +32,17 @@ def pages_alone() -> Iterator[None]:
         yield
 
 
+_DRAWN: set[str] = set()
+"""Titles of figures that this process has laid out."""
+
+
 def draft(figure: Figure, path: Path) -> None:
-    """Lays out and draws everything, which finds what can't be drawn, onto nothing: pixels and paths are most of it."""
-    figure.draw_without_rendering()
+    """Lays out and draws everything once, which finds what can't be drawn, onto nothing: pixels and paths are most of
+    it, and the same figure of other records the most of the rest."""
+    title = figure.texts[0].get_text() if figure.texts else str(path)
+    if title not in _DRAWN:
+        figure.draw_without_rendering()
+        _DRAWN.add(title)
     with paths.replacing(path) as partial:  # as figures are saved: a link is not followed
         partial.write_bytes(b"")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -34,22 +33,6 @@ GENERATIONS = "generations"
 STATIC = files("nnzbench.report") / "static"
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", "map.js", "index.js")
 """In the order in which they need each other."""
-
-
-@dataclass(frozen=True)
-class Covered:
-    """One experiment in the list of pages: its recordings, none for what is not recorded yet."""
-
-    name: str
-    title: str
-    paper: str
-    figure: str
-    pages: tuple[tuple[str, str, str, str, str], ...]
-    """GPU, folder relative to the page, date and number of rows."""
-    refused: tuple[str, ...]
-    """GPUs whose records are there and can't be read."""
-    beside: bool
-    """Whether it has a page that needs no GPU, in a folder of its name."""
 
 
 def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
@@ -118,15 +101,16 @@ def _static(name: str) -> Markup:
     return Markup(STATIC.joinpath(name).read_text(encoding="utf-8"))
 
 
-def _covered(name: str, recorded: Sequence[ResultSet], refused: Sequence[tuple[str, str]], beside: bool) -> Covered:
+def _covered(
+    name: str, recorded: Sequence[ResultSet], refused: Sequence[tuple[str, str]], beside: bool
+) -> dict[str, Any]:
+    """One experiment in the list of pages: its recordings, the GPUs whose records can't be read, and whether it has a
+    page that needs no GPU, in a folder of its name (`beside`)."""
     known = EXPERIMENTS.get(name)
-    mine = [one for one in recorded if one.experiment == name]
-    return Covered(
-        name=name,
-        title=known.title if known else "",
-        paper=known.paper if known else "",
-        figure=known.figure if known else "",
-        pages=tuple(
+    return {
+        "name": name,
+        **{one: getattr(known, one, "") for one in ("title", "paper", "figure")},
+        "pages": [
             (
                 context.gpu_name(results.gpu, results.environment),
                 "/".join(results.folder.parts[-2:]),
@@ -134,11 +118,12 @@ def _covered(name: str, recorded: Sequence[ResultSet], refused: Sequence[tuple[s
                 f"{len(results.frame):,}",
                 records_file(results.folder).name,
             )
-            for results in mine
-        ),
-        refused=tuple(context.gpu_name(slug, {}) for experiment, slug in refused if experiment == name),
-        beside=beside,
-    )
+            for results in recorded
+            if results.experiment == name
+        ],
+        "refused": [context.gpu_name(slug, {}) for experiment, slug in refused if experiment == name],
+        "beside": beside,
+    }
 
 
 def _judged(gpu: str, folder: Path) -> dict[str, Any] | None:
