@@ -1,7 +1,7 @@
 """Own kernels and small networks on a real GPU over awkward sizes: every plan is right as often as it runs, in a graph
 too, and exact where whole numbers are summed. For sanitizers, too:
 
-    compute-sanitizer --tool memcheck python -m pytest -q -k "33, 520, 7" suite/tests/gpu/test_gpu_own_kernels.py
+    compute-sanitizer --tool memcheck python -m pytest -q -k 33x520x7 suite/tests/gpu/test_gpu_own_kernels.py
 
 With NNZBENCH_TEST_UNPOOLED=1 every buffer is an allocation of its own, so that an access past its end is seen.
 """
@@ -72,7 +72,9 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "shape"), EXACT, ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape"), EXACT, ids=lambda one: one if isinstance(one, str) else "x".join(map(str, one[:3]))
+)
 def test_every_plan_is_exact(gpu, name, dtype, shape):
     m, k, n, density = shape
     rows = (0, m - 1) if name in NAMES else (m - 1,) if m > 1 else ()
