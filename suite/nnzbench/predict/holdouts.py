@@ -15,7 +15,7 @@ from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
 from nnzbench.predict import published
-from nnzbench.predict.model import FEWEST, LEAST, Floats, calibrate, listed, transfer
+from nnzbench.predict.model import FEWEST, LEAST, Floats, Work, calibrate, listed, transfer
 from nnzbench.records.files import folders
 from nnzbench.report.data import context
 
@@ -218,28 +218,27 @@ def _lines(data: str, found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
 def _calibrated(mine: pd.DataFrame) -> tuple[Floats, Floats]:
     """Told over taken of what each draw leaves out, and the error bar of that draw, beside it."""
     rng = np.random.default_rng(0)
-    mine = mine[["predicted", "us", "flops", "bytes", "m", "n"]].astype(float)  # one block, which is cheap to take from
+    numbers = mine[["predicted", "us", "flops", "bytes", "m", "n"]].astype(float).to_records(index=False)
     quotients, bars_told = [], []
     for _ in range(DRAWS):
         order = rng.permutation(len(mine))
-        some, rest = mine.iloc[order[:CALIBRATION]], mine.iloc[order[CALIBRATION:]]
-        predicted = put_right(some, rest) / rest["us"].to_numpy()
+        some, rest = numbers[order[:CALIBRATION]], numbers[order[CALIBRATION:]]
+        predicted = put_right(some, rest) / rest["us"]
         quotients.append(predicted)
         bars_told.append(np.full(len(rest), left_out(some)))
     return np.concatenate(quotients), np.concatenate(bars_told)
 
 
-def put_right(some: pd.DataFrame, rest: pd.DataFrame) -> Floats:
+def put_right(some: Work, rest: Work) -> Floats:
     """`predicted` of `rest` by what was taken (`us`) of `some`."""
-    return calibrate(some["predicted"].to_numpy(), some, some["us"].to_numpy(), rest["predicted"].to_numpy(), rest)
+    told, taken, others = (np.asarray(one) for one in (some["predicted"], some["us"], rest["predicted"]))
+    return calibrate(told, some, taken, others, rest)
 
 
-def left_out(some: pd.DataFrame) -> float:
+def left_out(some: Work) -> float:
     """The error bar of a calibration: of its own problems, a quarter left out in turn."""
     at = np.arange(len(some)) % 4
-    off = [
-        np.log(put_right(some[at != one], some[at == one]) / some.loc[at == one, "us"].to_numpy()) for one in range(4)
-    ]
+    off = [np.log(put_right(some[at != one], some[at == one]) / np.asarray(some["us"][at == one])) for one in range(4)]
     return within(np.concatenate(off))
 
 

@@ -12,6 +12,7 @@ import difflib
 import functools
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,8 @@ from nnzbench.plans.architectures import ARCHITECTURES, Family, architecture
 from nnzbench.records.record import RecordError
 
 Floats = NDArray[np.float64]
+Work = Any
+"""Rows with columns by name: a DataFrame, or NumPy's records, which are faster where there are few."""
 SCHEDULERS, LANES = 4, 32
 """Of an SM: warps that issue in a clock, and threads of a warp."""
 SUSTAINED, PER_OCTAVE, AT_WATTS = 0.7, 0.1, 0.44
@@ -171,7 +174,7 @@ RIDGE = 2.0
 """Weight that holds the slopes in sizes near 0."""
 
 
-def calibrate(predicted: Floats, work: pd.DataFrame, measured: Floats, rest: Floats, of_rest: pd.DataFrame) -> Floats:
+def calibrate(predicted: Floats, work: Work, measured: Floats, rest: Floats, of_rest: Work) -> Floats:
     """What is predicted of `rest`, put right by problems measured on the target too; one entry a row of their work."""
     features, off = _features(predicted, work), np.log(measured / predicted)
     centre = features.mean(axis=0)
@@ -183,7 +186,7 @@ def calibrate(predicted: Floats, work: pd.DataFrame, measured: Floats, rest: Flo
     return found
 
 
-def _features(predicted: Floats, work: pd.DataFrame) -> Floats:
-    sizes = [work[name].to_numpy(float) for name in ("flops", "bytes", "m", "n")]
+def _features(predicted: Floats, work: Work) -> Floats:
+    sizes = [np.asarray(work[name], float) for name in ("flops", "bytes", "m", "n")]
     found: Floats = np.log(np.stack([predicted, *(np.maximum(one, 1.0) for one in sizes)], axis=1))
     return found
