@@ -30,6 +30,8 @@ BAND = 1.25
 """Speed-ups within this factor agree: another GPU, other libraries and re-made patterns move a ratio that far."""
 POINTS = 5.0
 """Percentages within this many points agree."""
+EVEN = 0.02
+"""So near break-even (percentages: within two points) a number is on neither side: repeated runs differ by as much."""
 TENSOR_CORES = {"tf32": "tf32", "fp16": "f16"}
 """Arithmetic that a dense baseline is asked for beside fp32, by its name in the columns of a verdict."""
 
@@ -132,6 +134,8 @@ def out_of_scope() -> pd.DataFrame:
 def verdict(claim: Claim, measured: float) -> str:
     """Judges one number: contradicted on the other side of break-even, else by how far it is from the published one.
 
+    Within `EVEN` of break-even it is weaker.
+
     `ratio`: within a factor of `BAND`; `points`: within `POINTS`; `density`: as a ratio of nonzeros left at the two
     sparsities; `least`: the paper says at least (or, where lower is better, at most) so much, so a number that reaches
     it reproduces the claim and one that does not is weaker, however near; `same`: the paper says that nothing changes,
@@ -143,8 +147,9 @@ def verdict(claim: Claim, measured: float) -> str:
     if math.isinf(measured):
         return STRONGER if claim.better == "higher" else CONTRADICTED
     side = claim.published - claim.break_even
-    if side * (measured - claim.break_even) <= 0:  # never so with a NaN
-        return CONTRADICTED
+    beyond = measured - claim.break_even
+    if side * beyond <= 0:  # never so with a NaN
+        return CONTRADICTED if abs(beyond) > EVEN * (100 if claim.unit == "%" else 1) else WEAKER
     stronger = (measured > claim.published) == (claim.better == "higher")
     if claim.scale == "least":
         return REPRODUCED if stronger or measured == claim.published else WEAKER
