@@ -22,7 +22,7 @@ def test_a_geometric_mean_is_judged_against_each_arithmetic_of_the_dense_product
     assert one.measured == pytest.approx(5.0)  # cuBLASLt's 10 us, not cuBLAS's 12
     assert (one.measured_tf32, one.measured_fp16) == (pytest.approx(2.0), pytest.approx(1.0))
     assert one.measured_cold == pytest.approx(2.5)
-    assert (one.verdict, one.verdict_tf32, one.verdict_fp16) == (REPRODUCED, WEAKER, CONTRADICTED)
+    assert (one.verdict, one.verdict_tf32, one.verdict_fp16) == (REPRODUCED, WEAKER, WEAKER)
     assert one.problems == "11 of 11"
     assert f"{WEAKER}." in one.note  # the verdict with cold caches is another
     warm = [r if r.policy == "hot" else dataclasses.replace(r, median_us=r.median_us / 2) for r in table1(5.0)]

@@ -29,9 +29,7 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     assert [r["id"] for r in rows] == list(CLAIMS)
     assert list(rows[0]) == [field.name for field in dataclasses.fields(Verdict)]
     text = first["claims.md"].decode()
-    line = (
-        "5.00× **reproduced** (11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
-    )
+    line = "5.00× **reproduced** (11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00× **weaker** | 2.50× |"
     assert line in text
     assert text.count('<a id="') == len(CLAIMS)
 
@@ -59,7 +57,7 @@ def test_numbers_before_tuning_have_the_mark(tmp_path):
     one = Judged(tmp_path, GPU)["sparsert-spmm-95"]
     text = claims_page.write(tmp_path, GPU, [one]).read_text()
     assert one.before_tuning == "fp16 cold"
-    line = "(11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
+    line = "(11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00×† **weaker** | 2.50×† |"
     assert line in text
     fake_records.tuned(folder, lambda row: ("first", "all"))
     assert Judged(tmp_path, GPU)["sparsert-spmm-95"].before_tuning == ""
