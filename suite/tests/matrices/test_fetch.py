@@ -215,13 +215,11 @@ def test_an_endless_archive_is_stopped(server, tmp_path, monkeypatch):
 
 
 def test_size_limits_and_server_errors(server, tmp_path, monkeypatch):
-    server.status = 404
-    with pytest.raises(FetchError, match="HTTP status 404"):
-        get(server, tmp_path)
-    server.status = 200
     monkeypatch.setattr(fetch, "MAX_ARCHIVE_BYTES", 10)
-    with pytest.raises(FetchError, match="larger than the 10 allowed"):
-        get(server, tmp_path)
+    for status, says in ((404, "HTTP status 404"), (200, "larger than the 10 allowed")):
+        server.status = status
+        with pytest.raises(FetchError, match=says):
+            get(server, tmp_path)
 
 
 def test_the_command_line(server, tmp_path):

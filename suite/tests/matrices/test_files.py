@@ -64,10 +64,9 @@ def test_weights_of_more_axes_are_filters_by_the_rest(tmp_path):
 
 
 def test_a_mask_is_a_pattern_and_whole_numbers_are_weights(tmp_path):
-    np.save(tmp_path / "mask.npy", matrix() != 0)
-    np.save(tmp_path / "int8.npy", (matrix() * 50).astype(np.int8))
-    assert not only(tmp_path / "mask.npy").valued
-    assert only(tmp_path / "int8.npy").valued
+    for name, array, valued in (("mask", matrix() != 0, False), ("a::b", (matrix() * 50).astype(np.int8), True)):
+        np.save(tmp_path / f"{name}.npy", array)
+        assert only(tmp_path / f"{name}.npy").valued == valued
 
 
 def test_a_name_picks_an_array_and_a_pattern_several(tmp_path):
@@ -175,11 +174,6 @@ def test_an_index_that_names_no_shards_is_refused(tmp_path, text, words):
     (tmp_path / "m.index.json").write_text(text)
     with pytest.raises(MatrixError, match=words):
         files.read(str(tmp_path / "m.index.json"), ["*"])
-
-
-def test_a_file_whose_name_has_colons_is_itself(tmp_path):
-    np.save(tmp_path / "a::b.npy", matrix())
-    assert only(tmp_path / "a::b.npy").csr.m == M
 
 
 def header(entry, text=b""):
