@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import html as stdlib_html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import fake_records
 import pytest
 
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records.record import Record
+from nnzbench.records.record import Record, RecordError
 from nnzbench.site.build import find
 from nnzbench.site.index import page as html
 
@@ -79,3 +80,10 @@ def page_of_reports(reports: Path) -> str:
 @pytest.fixture(name="data", scope="module")
 def data_of_page(page: str) -> dict:
     return data_of(page)
+
+
+def numbered(at: int) -> tuple[int, int]:
+    """The number and the process; here, as other processes can't import a test's own module."""
+    if at < 0:
+        raise RecordError(f"{at} is below zero")
+    return at, os.getpid()

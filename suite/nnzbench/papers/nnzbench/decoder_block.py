@@ -142,7 +142,7 @@ def decoder_block() -> Page:
         "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first four "
         "candidates of `tensor_spmm`, and of the dense ones. `delta_spmv` has SwiGLU in its product with gate and up. "
         "What the time goes to, and why no more is gained: "
-        "[log of whole models](../../../docs/performance/whole-models.md).",
+        "[log of whole models](../../../docs/performance/whole-models-2.md).",
         answers=(
             Answer(firsts[2], SPARSE, DENSE),
             Answer(firsts[1], SPARSE, DENSE),

@@ -218,8 +218,8 @@ def _mark(found: Comparison) -> str:
     for experiment, rows in points[points["kind"] == "measured"].groupby("experiment", sort=True):
         problems = rows["problem"].map(stem_of)
         if cut := problems[rows["cut"]].nunique():
-            said.append(f"`{experiment}` on {cut} of {problems.nunique()}{'' if said else ' problems'}")
-    return f"{MARK} marks a ratio with a partially tuned kernel: in {', '.join(said)}." if said else ""
+            said.append(f"`{experiment}` {cut} of {problems.nunique()}")
+    return f"{MARK} marks a ratio with a partially tuned kernel. Problems with one: {', '.join(said)}." if said else ""
 
 
 def _gaps(frame: pd.DataFrame, found: Comparison, names: Names) -> Iterator[str]:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
+from html_reports import numbered
 
 from nnzbench.progress import RunProgress
 from nnzbench.records.record import RecordError
 from nnzbench.site import build
 
 
-def number(at: int) -> tuple[int, int]:
-    if at < 0:
-        raise RecordError(f"{at} is below zero")
-    return at, os.getpid()
-
-
 def jobs(*numbers: int) -> list[build.Job]:
-    return [build.Job(str(at), number, (at,)) for at in numbers]
+    return [build.Job(str(at), numbered, (at,)) for at in numbers]
 
 
 def test_many_pages_are_drawn_by_other_processes_and_come_in_order() -> None:
