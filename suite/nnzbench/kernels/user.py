@@ -203,6 +203,7 @@ def _answer(stream: TextIO, path: str, folder: str, *which: str) -> None:
             answer = json.dumps({"unsupported": str(reason)})
         except (Exception, SystemExit) as error:
             answer = json.dumps({"failed": f"{type(error).__name__}: {error}"})
+        sys.stdout.flush()  # the process may be killed with its answer
         print(answer, file=stream, flush=True)
 
 

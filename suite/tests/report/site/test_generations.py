@@ -233,7 +233,7 @@ def test_facts_say_what_was_not_tuned(two):
     assert {(row.gpu_key, row.role) for row in shares.itertuples()} == {(on(H200), "best")}
     page = generations_page.write(two)
     assert page is not None
-    assert "`sparsert_table1` on 1 of 3 problems" in page.read_text()
+    assert "`sparsert_table1` 1 of 3" in page.read_text()
     assert "2.00×†" in page.read_text()
 
 
