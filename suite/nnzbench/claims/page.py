@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -78,20 +79,19 @@ def write_together(reports: Path) -> None:
         path.unlink(missing_ok=True)
         return
     links = {gpu: f"[{context.gpu_name(gpu, {})}](../{gpu}/claims.md)" for gpu in verdicts["gpu"].unique()}
-    cells = {
-        (
-            one.id,
-            one.gpu,
-        ): f"{show(one.measured, one.unit)} {f'**{one.verdict}**' if one.verdict in JUDGED else one.verdict}"
-        for one in each(verdicts)
-    }
+
+    def cell(one: Any) -> str:
+        word = f"**{one.verdict}**" if one.verdict in JUDGED else one.verdict
+        return f"{show(one.measured, one.unit)} {word}".strip()
+
+    cells = {(one.id, one.gpu): cell(one) for one in each(verdicts)}
     papers = {}
     for paper, some in verdicts.drop_duplicates("id").groupby("paper", sort=False):
         rows = [
             [
                 f"{one.claim} (`{one.id}`)",
                 show(one.published, one.unit),
-                *(cells.get((one.id, gpu), GAP).strip() for gpu in links),
+                *(cells.get((one.id, gpu), GAP) for gpu in links),
             ]
             for one in each(some)
         ]

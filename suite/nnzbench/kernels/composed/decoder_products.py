@@ -166,11 +166,16 @@ class Network:
         return _SHARED.once_for(self.operands.sparse, (name, *key), lambda: self._fastest(name, family))
 
     def _fastest(self, name: str, family: Family) -> Choice:
-        device, found = self.device, list(self.tried(name, family))
+        return self._quickest(
+            list(self.tried(name, family)), f"no candidate of {', '.join(family.kernels)} runs {name}"
+        )
+
+    def _quickest(self, found: list[tuple[str, Candidate]], refusal: str) -> Choice:
+        """Of kernels' candidates, timed; on the processor the first. Raises `Unsupported` where none runs."""
+        device = self.device
         if not isinstance(device, GpuDevice):
             return Choice(0.0, found[0][0], found[0][1].variant)
         timed: list[Choice] = []
-        refusal = f"no candidate of {', '.join(family.kernels)} runs {name}"
         each_one = (overlapping(one, device) for _, one in found)
         for candidate in compiled_ahead(each_one, device.arch, device.link):
             kernel = next(kernel for kernel, one in found if one.variant == candidate.variant)
@@ -196,16 +201,13 @@ class Network:
             with contextlib.suppress(Unsupported):
                 plan = gated(one.plan, self.scales["up"])
                 found[one.variant] = replace(one, plan=plan, prepare=functools.partial(self.device.prepare, plan))
-        device = self.device
-        if not found or not isinstance(device, GpuDevice):
-            return next(iter(found.values()), None)
+        if not found:
+            return None
 
         def fastest() -> Choice:
-            timed = ((_quickly(device, overlapping(one, device)), variant) for variant, one in found.items())
-            us, variant = min(timed)
-            return Choice(us, kernel, variant)
+            return self._quickest([(kernel, one) for one in found.values()], "no product with SwiGLU runs")
 
-        best = _SHARED.once_for(self.operands.sparse, ("gated", device.name), fastest)
+        best = _SHARED.once_for(self.operands.sparse, ("gated", self.device.name), fastest)
         return found[best.variant] if best.us <= self._best("up", family).us + STEP_US else None
 
     def gated_product(self, family: Family, into: Any) -> Product | None:
