@@ -138,9 +138,11 @@ def decoder_block() -> Page:
         "the same for all candidates but for FP8's rounding, whose scales are known beforehand. From sm_90 on they and "
         "the sparse products begin while what precedes them ends (programmatic dependent launch), and ask for their "
         "weights or cached tokens meanwhile; libraries' products do not, and no product does when it is timed alone. "
+        "For one token `delta_spmv` has SwiGLU in its product with gate and up. Records from before 2026-11-26, 06:00 "
+        "UTC have neither. "
         "Dense and FP8 networks have no zeros. Of each matrix the fastest product is chosen on the GPU: out of all of "
-        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first four "
-        "candidates of `tensor_spmm`, and of the dense ones. `delta_spmv` has SwiGLU in its product with gate and up. "
+        "cuBLAS, cuBLASLt or cuSPARSELt, and for sparse networks of `delta_spmv` (one token) or the first two to four "
+        "candidates of `tensor_spmm`, and of the dense ones. "
         "What the time goes to, and why no more is gained: "
         "[log of whole models](../../../docs/performance/whole-models-2.md).",
         answers=(
