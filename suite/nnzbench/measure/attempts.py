@@ -79,10 +79,10 @@ class Counts:
     """Rows that are not `ok`, by status, kernel and the first line of the reason."""
 
     def add(self, rows: Iterable[Record]) -> None:
-        """Counts rows; all of one candidate together."""
+        """Counts rows; all of one candidate together, right where any policy has a time."""
         rows = list(rows)
         self.rows.update(row.status for row in rows)
-        each = {row.key[:-1]: row for row in rows}.values()
+        each = {row.key[:-1]: row for row in sorted(rows, key=lambda row: row.status == "ok")}.values()
         self.candidates.update((verdict(row.status, row.kernel), row.kernel) for row in each)
         bad = [(row, row.reason.strip().partition("\n")[0]) for row in rows if row.status != "ok"]
         self.reasons.update((row.status, row.kernel, reason[:REASON_LENGTH]) for row, reason in bad)
@@ -170,6 +170,7 @@ class Attempts:
             clock=self.session.clock,
             work=work,
             to_beat_us=to_beat,
+            first_decides=about(kernel).role == "library",
             operands=subject.operands,
             outside=None if ours else subject.outside,
         )

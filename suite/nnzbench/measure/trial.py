@@ -26,7 +26,7 @@ from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.registry import AnyKernel, about, candidates
 from nnzbench.measure.outside import Cheat, Guard, Outside
 from nnzbench.measure.phases import Phase, Phases, Work
-from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
+from nnzbench.measure.timing import FAR_BEHIND, Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.experiment import Policy
@@ -60,6 +60,9 @@ class Conditions:
     """Counts the seconds, and waits for other processes to leave the GPU."""
     to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
     """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
+    first_decides: bool = False
+    """Whether a candidate far behind under its first policy is refused under the others: of a library only the fastest
+    algorithm matters, and slow ones took half the GPU time of language-model layers."""
     operands: Operands | None = None
     """Of the problem: they tell weights from dense operands, which the policy `stream` needs."""
     outside: Outside | None = None
@@ -294,7 +297,11 @@ class _Trial:
         found: dict[Policy, Measurement] = {}
         refused: dict[Policy, str] = {}
         rule, clock = self.conditions.rule, self.conditions.clock
+        far = ""
         for policy in self.conditions.policies:
+            if far:
+                refused[policy] = far
+                continue
             runs = [prepared.run]
             to_beat = self.conditions.to_beat_us.get(policy)
             watched = partial(guard.renewing, policy) if guard else None
@@ -307,6 +314,9 @@ class _Trial:
                         continue
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
+            lead = min(found[policy].samples_us) / to_beat if to_beat else 0.0
+            if self.conditions.first_decides and found[policy].behind and lead > FAR_BEHIND:
+                far = f"not timed: over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
             if len(runs) > 1:
                 check_copies(self.candidate, runs, prepared, first, self.truth)
             # after the first one the clock is up, and stays so: the host checks nothing in between

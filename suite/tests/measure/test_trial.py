@@ -143,6 +143,16 @@ def test_candidates_are_measured_against_their_own_policy_alone(tmp_path):
     assert {(row.policy, row.median_us) for row in rows(tmp_path)} == {("hot", 5.0), ("cold", 50.0)}
 
 
+@pytest.mark.parametrize(("name", "status"), [("cublas", "unsupported"), ("fake", "ok")])
+def test_of_a_library_what_is_far_behind_is_timed_under_the_first_policy_alone(tmp_path, name, status):
+    kernel = FakeKernel(name, {"a": (5.0, ""), "b": (25.0, ""), "c": (15.0, "")})
+    sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot", "cold")))
+    found = {(row.variant, row.policy): row for row in rows(tmp_path)}
+    assert {key for key, row in found.items() if row.status != "ok"} == ({("b", "cold")} if name == "cublas" else set())
+    assert found["b", "cold"].status == status
+    assert found["b", "hot"].reason == EARLY
+
+
 def test_a_row_is_limited_by_the_peak_of_its_own_arithmetic(tmp_path):
     sweep(tmp_path, FakeKernel(variants={"a": (5.0, ""), "tf32_a": (5.0, "")}))
     found = {(row.variant, row.policy): row.limit_us for row in rows(tmp_path)}
