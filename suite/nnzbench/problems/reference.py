@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from nnzbench.problems import decoder
 from nnzbench.problems.image_sample import ImageSample, sample_images
 from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
 from nnzbench.problems.operands import Array, Operands
-from nnzbench.problems.parts import Part, float64, over_parts
+from nnzbench.problems.parts import PART_ELEMENTS, Part, float64, over_parts, threads
 from nnzbench.problems.problem import ConvShape, Problem
 
 DENSE_REFERENCE = 4
@@ -25,8 +25,14 @@ DENSE_SDDMM = 24
 
 Measured on two cores both ways take as long at 16 (64 features or more); BLAS gains the more from further cores.
 """
+BLAS_SPEED = 8
+"""Products of BLAS in the time of one of SciPy's, on one core."""
 BLOCK = 1 << 24
 """Elements of a float64 block that is made whole and dropped again, 128 MB."""
+SUMS = 1 << 22
+"""Elements of a sampled product that are computed at a time, 32 MB."""
+FEWEST = 256
+"""Columns of a block that stays in cache: with fewer BLAS is slow."""
 
 
 @dataclass(frozen=True)
@@ -61,40 +67,44 @@ def reference(problem: Problem, operands: Operands) -> Reference:
         return _softmax(operands.sparse)
     if problem.conv is not None:
         return _convolution(problem, operands)
-    if problem.op != "pointwise" and operands.sparse.nnz == operands.sparse.m * operands.sparse.k:
-        return dense_reference(operands.sparse.to_dense(), operands.dense["b"])
-    b = float64(operands.dense["b"])
-    a = _left(operands.sparse, b.shape[1])
-    product = Reference(a @ b, _magnitudes(a) @ _magnitudes(b))
+    a, b = operands.sparse, operands.dense["b"]
+    step = max(1, BLOCK // max(1, a.k))
+    bands = (a.band(at, min(at + step, a.m)) for at in range(0, a.m, step))
+    product = _product((_left(band, b.shape[1]) for band in bands), a.m, b)
     return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
 
 
 def dense_reference(a: Array, b: Array) -> Reference:
     """Of A (m, k) B (k, n), some rows of A at a time."""
-    b = float64(b)
-    value, scale = np.empty((len(a), b.shape[1])), np.empty((len(a), b.shape[1]))
-    sizes = _magnitudes(b.copy())
     step = max(1, BLOCK // max(1, a.shape[1]))
-    for at in range(0, len(a), step):
-        rows = float64(a[at : at + step])
-        value[at : at + step] = rows @ b
-        scale[at : at + step] = _magnitudes(rows) @ sizes
+    return _product((a[at : at + step].astype(np.float64) for at in range(0, len(a), step)), len(a), b)
+
+
+def _product(bands: Iterable[Any], m: int, b: Array) -> Reference:
+    """Of A (m, k), given by bands of rows in float64 (NumPy's or SciPy's), and B (k, n)."""
+    value, scale = np.empty((m, b.shape[1])), np.empty((m, b.shape[1]))
+    end = 0
+    for rows in bands:
+        sizes, at, end = abs(rows), end, end + rows.shape[0]
+        for part in _parts(b.shape[1], len(b)):
+            columns = float64(b[:, part])
+            value[at:end, part] = rows @ columns
+            scale[at:end, part] = sizes @ np.abs(columns, out=columns)
     return Reference(value, scale)
+
+
+def _parts(length: int, width: int) -> Iterator[slice]:
+    """Of an axis: blocks of so many elements across it stay in all cores' caches while they are passed over."""
+    step = max(FEWEST, threads() * PART_ELEMENTS // max(1, width))
+    yield from (slice(at, at + step) for at in range(0, length, step))
 
 
 def _left(matrix: CSR, columns: int) -> Any:
     """The matrix in float64, dense where that is faster for that many columns: BLAS runs on all cores, SciPy on one."""
-    if matrix.nnz * columns > DENSE_REFERENCE * matrix.m * matrix.k:
-        return matrix.to_scipy().toarray()
+    size = matrix.m * matrix.k
+    if matrix.nnz * columns > DENSE_REFERENCE * size and matrix.nnz * BLAS_SPEED * threads() > size:
+        return matrix.to_dense().astype(np.float64)
     return matrix.to_scipy()
-
-
-def _magnitudes(array: Any) -> Any:
-    """|array|: of a NumPy array in its own place, as one core takes longer for a copy than all take to multiply."""
-    if not isinstance(array, np.ndarray):
-        return abs(array)
-    over_parts(lambda part: np.abs(array[part], out=array[part]), array.shape)
-    return array
 
 
 def _bias_relu(product: Reference, bias: Array) -> Reference:
@@ -140,23 +150,25 @@ def _sddmm(operands: Operands) -> Reference:
     pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
     if DENSE_SDDMM * pattern.nnz <= pattern.m * pattern.k:
         return _gathered_products(pattern, a, b)
-    a, b = float64(a), float64(b)
-    value = _picked_products(pattern, a, b)
-    return Reference(value, _picked_products(pattern, _magnitudes(a), _magnitudes(b)))
+    return _picked_products(pattern, a, b)
 
 
-def _picked_products(pattern: CSR, a: Array, b: Array) -> NDArray[np.float64]:
-    """The elements of a @ b.T at the pattern's places, from blocks of whole rows."""
-    picked = np.empty(pattern.nnz)
-    step = min(pattern.m, max(1, BLOCK // pattern.k))
-    block = np.empty((step, pattern.k))
+def _picked_products(pattern: CSR, a: Array, b: Array) -> Reference:
+    """The elements of A B^T at the pattern's places, from blocks of whole rows."""
+    value, scale = np.empty(pattern.nnz), np.empty(pattern.nnz)
+    step = max(FEWEST, SUMS // pattern.k)
     for at in range(0, pattern.m, step):
         end = min(at + step, pattern.m)
-        band = pattern.band(at, end)
-        np.matmul(a[at:end], b.T, out=block[: end - at])
-        out = picked[pattern.offsets[at] : pattern.offsets[end]]
-        np.take(block, band.rows * pattern.k + band.indices, out=out, mode="clip")  # the default mode copies `out`
-    return picked
+        products, sizes = np.zeros((2, end - at, pattern.k))
+        for part in _parts(a.shape[1], end - at + pattern.k):
+            rows, columns = float64(a[at:end, part]), float64(b[:, part])
+            products += rows @ columns.T
+            sizes += np.abs(rows, out=rows) @ np.abs(columns, out=columns).T
+        band, held = pattern.band(at, end), slice(pattern.offsets[at], pattern.offsets[end])
+        places = band.rows * pattern.k + band.indices
+        products.take(places, out=value[held], mode="clip")  # the default mode copies `out`
+        sizes.take(places, out=scale[held], mode="clip")
+    return Reference(value, scale)
 
 
 def _gathered_products(pattern: CSR, a: Array, b: Array) -> Reference:
@@ -193,9 +205,9 @@ def _convolution(problem: Problem, operands: Operands) -> Reference:
     weights = _left(operands.sparse, problem.n)
     sample = sample_images(c)
     if sample is None:
-        return Reference(_correlation(c, weights, x), _correlation(c, _magnitudes(weights), np.abs(x)))
+        return Reference(_correlation(c, weights, x), _correlation(c, abs(weights), np.abs(x)))
     value = _correlation(c, weights, sample.of(x))
-    return Reference(value, _correlation(c, _magnitudes(weights), sample.magnitudes(x)), sample)
+    return Reference(value, _correlation(c, abs(weights), sample.magnitudes(x)), sample)
 
 
 def _correlation(c: ConvShape, weights: Any, x: Array) -> NDArray[np.float64]:

@@ -210,14 +210,25 @@ def test_picked_and_gathered_sampled_products_agree(dtype, monkeypatch):
     for name in ("_picked_products", "_gathered_products"):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, name=name, real=real: taken.append(name) or real(*given))
-    monkeypatch.setattr(module, "BLOCK", 5 * 17)  # five rows at a time, the last time fewer
+    for name, value in {"SUMS": 0, "PART_ELEMENTS": 0, "FEWEST": 5}.items():  # five rows and features at a time
+        monkeypatch.setattr(module, name, value)
     before = {name: array.copy() for name, array in operands.dense.items()}
     picked = reference(asked, operands)
     monkeypatch.setattr(module, "DENSE_SDDMM", 1)
     gathered = reference(asked, operands)
-    assert taken == ["_picked_products"] * 2 + ["_gathered_products"]
+    assert taken == ["_picked_products", "_gathered_products"]
     agree(picked, gathered.value, gathered.scale, rtol=1e-13)
     assert all(np.array_equal(before[name], operands.dense[name]) for name in before)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.99])
+def test_products_in_blocks_agree_with_whole_ones(sparsity, monkeypatch):
+    asked = problem("spmm", m=23, k=40, n=17, sparsity=sparsity)
+    operands = make_operands(asked)
+    a, b = operands.sparse.to_dense().astype(float), operands.dense["b"].astype(float)
+    for name, value in {"BLOCK": 5 * 40, "PART_ELEMENTS": 0, "FEWEST": 3}.items():
+        monkeypatch.setattr(module, name, value)
+    agree(reference(asked, operands), a @ b, np.abs(a) @ np.abs(b), rtol=1e-13)
 
 
 def test_an_empty_row_of_a_step_with_bias_is_measured_by_its_bias():
