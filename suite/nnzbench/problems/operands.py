@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems import networks
+from nnzbench.problems.parts import PART_ELEMENTS
 from nnzbench.problems.problem import NETWORKS, DType, Problem
 from nnzbench.problems.sources import input_density, load_sparse, shape_of
 
@@ -127,23 +128,27 @@ class Maker:
 
 def operands_of(problem: Problem, matrix: CSR, pattern: str) -> Operands:
     """The operands of a problem whose sparse one is at hand, rounded to its type, with seeded normal dense ones."""
-    dense = _dense(problem, np.random.default_rng([problem.seed, 0xB]))
-    return Operands(matrix, {name: round_to(array, problem.dtype) for name, array in dense.items()}, pattern)
+    return Operands(matrix, _dense(problem, np.random.default_rng([problem.seed, 0xB])), pattern)
 
 
 def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
     def normal(*shape: int) -> Array:
-        return rng.standard_normal(shape, dtype=np.float32)
+        """Rounded as it is drawn: in float32 only what stays in cache is held."""
+        values = np.empty(shape, dtype=storage_dtype(problem.dtype))
+        for part in np.split(values.reshape(-1), range(PART_ELEMENTS, values.size, PART_ELEMENTS)):
+            part[:] = round_to(rng.standard_normal(part.size, dtype=np.float32), problem.dtype)
+        return values
 
     if problem.op in NETWORKS:
-        return networks.dense_operands(problem, rng)
+        drawn = networks.dense_operands(problem, rng)
+        return {name: round_to(array, problem.dtype) for name, array in drawn.items()}
     if problem.op == "sddmm":
         return {"a": normal(problem.m, problem.k), "b": normal(problem.n, problem.k)}
     if problem.op == "sparse_softmax":
         return {}
     if problem.op == "attention":  # the scores' factor 1/sqrt(features) is part of Q, as it can be of Q's weights
-        q = normal(problem.m, problem.n) / np.float32(np.sqrt(problem.n))
-        return {"q": q, "k": normal(problem.k, problem.n), "v": normal(problem.k, problem.n)}
+        q = rng.standard_normal((problem.m, problem.n), dtype=np.float32) / np.float32(np.sqrt(problem.n))
+        return {"q": round_to(q, problem.dtype), "k": normal(problem.k, problem.n), "v": normal(problem.k, problem.n)}
     bias = {"bias": normal(problem.m)} if problem.op in ("pointwise", "depthwise") else {}
     if problem.conv is not None:
         c = problem.conv
@@ -152,5 +157,5 @@ def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
     density = input_density(problem)
     if density < 1.0:  # what a ReLU leaves: positive values, as many in every column
         places = rng.permuted(np.tile(np.arange(problem.k)[:, None], problem.n), axis=0)
-        b = np.where(places < round(density * problem.k), np.abs(b), np.float32(0))
+        b = np.where(places < round(density * problem.k), np.abs(b), b.dtype.type(0))
     return {"b": b, **bias}
