@@ -29,6 +29,8 @@ from nnzbench.records.record import Record
 from nnzbench.records.selection import listed, math_class
 from nnzbench.records.shown import LONGEST
 
+LOOSEST = {"f32": "winograd", "f16": "f16_sums"}
+"""The class with the largest tolerance among those of a row's arithmetic, of which a row does not say which."""
 OPS = frozenset({"spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"})
 """What `Problem.recorded_op` gives."""
 _WORDS: dict[str, Sequence[str]] = {
@@ -99,7 +101,7 @@ def errors(found: Sequence[Record]) -> Iterator[str]:
     for line, row in enumerate(found, start=2):
         math = math_class(row)
         network = math == "f8" and row.shape in NETWORKS
-        most = TOLERANCE["f8_network" if network else "winograd" if math == "f32" else math]
+        most = TOLERANCE["f8_network" if network else LOOSEST.get(math, math)]
         if row.status == "ok" and row.relative_error is not None and row.relative_error > most:
             yield f"line {line}: the error {row.relative_error:g} is above {most:g}, and the row says 'ok'"
 

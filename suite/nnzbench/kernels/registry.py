@@ -263,4 +263,5 @@ def candidates(
 def _of_plan(device: Device, plan: Plan) -> Candidate:
     preload = getattr(device, "preload", None)
     ready = functools.partial(preload, plan) if preload else None
-    return Candidate(plan.variant, plan.math, functools.partial(device.prepare, plan), plan=plan, ready=ready)
+    prepare = functools.partial(device.prepare, plan)
+    return Candidate(plan.variant, plan.math, prepare, plan=plan, tolerance=plan.tolerance, ready=ready)

@@ -64,6 +64,8 @@ class Plan:
     launches: tuple[Launch, ...]
     math: str = "f32"
     """Arithmetic class, which sets the tolerance: `f32`, `tf32`, `f16`, `bf16` (inputs; fp32 accumulation)."""
+    tolerance: str = ""
+    """Class of `check.TOLERANCE` where it is not that of `math`."""
     generate_ms: float = 0.0
     """Host time spent inspecting the matrix and generating code, milliseconds."""
     cpu_source: str = ""

@@ -217,5 +217,6 @@ class Layer:
             output="y",
             launches=tuple(launches),
             math=self.dtype,
+            tolerance="f16_sums" if half2 else "",
             generate_ms=self.generate_ms,
         )
