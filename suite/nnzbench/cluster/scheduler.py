@@ -109,9 +109,9 @@ class Scheduler:
                 elif not self.queued and time.monotonic() - idle_since > PATIENCE_S:
                     raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
         for gpu, model in self.models.items():
-            if self.ends is not None:
-                for line in Done(time.monotonic() - model.started, tuple(model.not_done())).lines(model.schedule):
-                    self.progress.note(line)
+            done = Done(time.monotonic() - model.started, tuple(model.not_done()))
+            for line in list(done.lines(model.schedule))[self.ends is None :]:  # the first is about the time planned
+                self.progress.note(line)
             for line in self._where(gpu, model):
                 self.progress.note(line)
         return [run.summary() for model in self.models.values() for run in model.runs.values()]
@@ -130,7 +130,11 @@ class Scheduler:
         busy = any(worker.future is not None for worker in self.workers.values())
         left = self._left()
         over = left is not None and left <= 0.0
-        return bool(self.models) and not busy and (over or not any(model.queue for model in self.models.values()))
+        return (
+            bool(self.models)
+            and not busy
+            and (over or not any(model.queue or model.short for model in self.models.values()))
+        )
 
     def _left(self) -> float | None:
         """Seconds; None for all that it takes."""
@@ -313,7 +317,8 @@ class Scheduler:
                     worker.future = self._submit(address, settle)
                 continue
             model = self.models.get(worker.who.gpu)
-            step = model.next_step(worker.unit, worker.matrix, self._left()) if model else None
+            sole = not any(other.step and other.unit == worker.unit for other in self.workers.values())
+            step = model.next_step(worker.unit, worker.matrix, self._left(), sole) if model else None
             if model is None or step is None:
                 continue
             done = frozenset(model.done[step.experiment][step.problem.name])
@@ -341,12 +346,18 @@ class Scheduler:
         run.planless |= part.planless
         for note in part.notes:
             self.progress.note(note)
-        if not part.lost:
-            self.progress.advance()
         for phase, seconds in part.seconds.items():
             model.phases[phase] += seconds
         rest = run.waiting(step.problem, step.kernels, step.scope)
+        left, back = self._left(), part.lost
         if part.lost and rest:
             model.again(step, rest)
+        elif part.short and (left is None or left > 0.0):
+            back = model.again(step, part.short, short=True)
+            what = "is tried again when no other worker is at work" if back else "is left out, go on with --resume"
+            kernels = ", ".join(part.short)
+            self.progress.note(f"{step.experiment} {step.problem.name} {what}: the GPU had no memory for {kernels}")
         elif rest:  # the time is over
             model.left_out.append(step)
+        if not back:
+            self.progress.advance()

@@ -14,7 +14,7 @@ from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.records.record import Key
 
 TRIES = 3
-"""Workers that a step may cost before it is left out."""
+"""Workers that a step may cost, or times that it finds no memory, before it is left out."""
 NEAR = 64
 """Next steps among which a worker gets one of the matrix that it has already."""
 Unit = tuple[str, str]
@@ -33,9 +33,11 @@ class Model:
     started: float
     put_off: list[Step] = field(default_factory=list)
     """Steps that seemed not to fit any more when their turn came."""
+    short: list[Step] = field(default_factory=list)
+    """Steps that found no memory beside other workers: they are for the end, one at a time on a GPU."""
     left_out: list[Step] = field(default_factory=list)
     lost: Counter[Step] = field(default_factory=Counter)
-    """Workers that each step has cost."""
+    """Workers that each step has cost, and times that it found no memory."""
     done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
     """Rows that are recorded, by experiment and problem."""
     homes: dict[Begun, Unit] = field(default_factory=dict)
@@ -45,21 +47,27 @@ class Model:
     """Seconds of the steps that are done, as predicted and as they took."""
     phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def next_step(self, unit: Unit, matrix: tuple[object, ...], left_s: float | None) -> Step | None:
+    def next_step(
+        self, unit: Unit, matrix: tuple[object, ...], left_s: float | None, sole: bool = False
+    ) -> Step | None:
         """The next step that fits into the time that is left (None: all the time that there is), for a worker of a GPU.
 
         Among those that are near, one of a problem that was begun on that GPU (or on none), in its type or, where that
         is new, in another: pages compare fp32 kernels with dense fp16, too. Then one of the matrix
         that the worker has already. When there are no others, one that was put off because of what steps took while
-        all workers were waiting for the GPUs: they may wait less by then.
+        all workers were waiting for the GPUs: they may wait less by then. Last, where this is the `sole` worker
+        of that GPU that would be at work, one that found no memory.
         """
         pace = self.taken / self.predicted
 
+        def away(step: Step) -> bool:
+            known = [self.homes[one] for one in begun(step.experiment, step.problem) if one in self.homes]
+            return known[:1] not in ([], [unit])
+
         def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, int]:
             at, step = one
-            home = next((self.homes[one] for one in begun(step.experiment, step.problem) if one in self.homes), unit)
             later = step.scope != self.queue[0].scope
-            return later, home != unit, matrix_of(step.problem) != matrix, at
+            return later, away(step), matrix_of(step.problem) != matrix, at
 
         while self.queue and (left_s is None or left_s > 0.0):
             at, step = min(enumerate(islice(self.queue, NEAR)), key=place)
@@ -74,6 +82,8 @@ class Model:
         for at, step in enumerate(self.put_off):
             if left_s is not None and step.seconds * alone <= left_s:
                 return self.put_off.pop(at)
+        if sole and self.short and (left_s is None or left_s > 0.0):
+            return self.short.pop(min(range(len(self.short)), key=lambda at: away(self.short[at])))
         return None
 
     def begin(self, step: Step, unit: Unit) -> None:
@@ -87,20 +97,27 @@ class Model:
             if self.homes.get(one) == unit:
                 del self.homes[one]
 
-    def again(self, step: Step, rest: Iterable[str]) -> bool:
-        """Puts back what is left of a step that has cost a worker; false where it has cost too many and is left out."""
+    def again(self, step: Step, rest: Iterable[str], short: bool = False) -> bool:
+        """Puts back what is left of a step that has cost a worker, or was `short` of memory.
+
+        False where that was once too often, and it is left out.
+        """
         left = replace(step, kernels=tuple(rest))
         self.lost[left] = self.lost[step] + 1
         if self.lost[left] == TRIES:
             self.left_out.append(step)
             return False
-        self.queue.appendleft(left)
+        if short:
+            self.short.append(left)
+        else:
+            self.queue.appendleft(left)
         return True
 
     def not_done(self) -> Iterator[Step]:
         """Steps that were left out, or that nobody has begun."""
         yield from self.left_out
         yield from self.put_off
+        yield from self.short
         yield from self.queue
 
 

@@ -87,6 +87,8 @@ class Part:
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase."""
+    short: tuple[str, ...] = ()
+    """Kernels with candidates that other processes left no memory for."""
     lost: bool = False
     """The device does not answer any more: the rest of the job is for another process."""
 
@@ -221,7 +223,7 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
         part.lost = True
     finally:
         del _at_work[device]
-    part.counts = run.attempts.counts
+    part.counts, part.short = run.attempts.counts, tuple(+run.attempts.short)
     part.planned, part.planless = run.planned, run.planless
     part.seconds = session.work.phases.since(before)
     return part

@@ -51,7 +51,7 @@ _FATAL = (
 """Driver messages after which every call of the process fails."""
 
 
-_SHORT = re.compile(r"out.of.memory|alloc_failed|memoryallocation|insufficient_resources", re.IGNORECASE)
+_SHORT = re.compile(r"out.of.memory|alloc(?:ation)?_failed|memoryallocation|insufficient_resources", re.IGNORECASE)
 PAUSES_S = (0.5, 2.0, 6.0)
 """Before what fails for want of memory is tried again: other processes that share the GPU may have it till then."""
 

@@ -18,7 +18,7 @@ from nnzbench.measure.outside import Outside, outside
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
-from nnzbench.measure.trial import Conditions, Outcome, try_candidate
+from nnzbench.measure.trial import Conditions, Outcome, failure, try_candidate
 from nnzbench.plans.plan import Candidate, Resources
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
@@ -136,6 +136,8 @@ class Attempts:
     counts: Counts = field(default_factory=Counts)
     kept: list[Record] | None = None
     """Every row recorded is added here too, where there is a list."""
+    short: Counter[str] = field(default_factory=Counter)
+    """By kernel, candidates that have no row because other processes had the memory of a shared GPU."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -181,7 +183,7 @@ class Attempts:
             if not ours:
                 outcome = self._possible(subject, kernel, candidate.math, outcome)
             if outcome.status == "ok" and problem.op in memory.OPS:
-                self._memory(problem, kernel, candidate, progress)
+                outcome = self._memory(problem, kernel, candidate, progress) or outcome
         for policy, measured in outcome.measurements.items():
             key = (candidate.math, policy)
             fastest[key] = min(measured.median, fastest.get(key, measured.median))
@@ -208,7 +210,10 @@ class Attempts:
         return outcome
 
     def add(self, subject: Subject, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:
-        """Records an outcome under every policy that it has no row of."""
+        """Records an outcome under every policy that it has no row of, unless it is for want of a shared memory."""
+        if outcome.short and self.session.work.shared:
+            self.short[kernel] += 1
+            return
         rows = [
             self._record(subject, kernel, variant, policy, outcome, math)
             for policy in self.labels
@@ -251,8 +256,11 @@ class Attempts:
         device = self.session.device.name
         return (self.experiment, problem.name, problem.dtype, kernel, variant, device, policy) in self.results.done
 
-    def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
-        """Measures the memory of a candidate that computed the right thing; where that fails, its times stay."""
+    def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> Outcome | None:
+        """Measures the memory of a candidate that computed the right thing; where that fails, its times stay.
+
+        But where that fails for want of a shared memory, this is the candidate's outcome.
+        """
         device = self.session.device
         try:
             with self.session.work.on_gpu("memory"):
@@ -260,11 +268,14 @@ class Attempts:
         except DeviceLost:
             raise
         except Exception as error:
+            if (failed := failure(error)).short and self.session.work.shared:
+                return failed
             progress.note(f"{kernel} {candidate.variant} on {problem.name}: memory not measured ({error})")
-            return
+            return None
         if use is not None:
             key = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
             self.results.add_memory(Memory(*key, **vars(use)))
+        return None
 
     def _hung(self, subject: Subject, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
         """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""

@@ -263,7 +263,7 @@ class Run:
         start = time.monotonic()
         tried = correct = 0
         choices, untuned = FirstChoices(kernel.name), list[str]()
-        answered = False
+        answered, short = False, self.attempts.short[kernel.name]
         fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         problem = subject.problem
         device = self.session.device
@@ -285,6 +285,8 @@ class Run:
         if not answered:
             self.planless.add(kernel.name)
             self.attempts.add(subject, kernel.name, "", Outcome("unsupported", NO_PLAN))
+        if self.attempts.short[kernel.name] > short:
+            return  # not all of its candidates have rows: it is to be run again
         spent = phases.since(before)
         seconds = time.monotonic() - start - spent.get("waiting", 0.0)
         on_gpu = sum(spent.get(phase, 0.0) for phase in ON_GPU)

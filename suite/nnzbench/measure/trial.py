@@ -86,6 +86,11 @@ class Outcome:
     lost: bool = False
     """The device does not answer any more: nothing else can run in this process."""
 
+    @property
+    def short(self) -> bool:
+        """Whether there was no memory: where other processes share the GPU, that says nothing of the candidate."""
+        return self.status == "launch-error" and not self.lost and short_of_memory(self.reason)
+
 
 def failure(error: Exception | SystemExit) -> Outcome:
     """The outcome that an exception from planning, preparing or running stands for.
@@ -209,7 +214,7 @@ def try_candidate(
     trial = _Trial(candidate, timer, reference, conditions, before_timing)
     outcome = trial.run()
     for pause in PAUSES_S if conditions.work.shared else ():
-        if outcome.lost or outcome.status != "launch-error" or not short_of_memory(outcome.reason):
+        if not outcome.short:
             break
         with conditions.work.phases.of("waiting"):
             time.sleep(pause)

@@ -17,12 +17,14 @@ from fakes import FakeKernel
 
 from nnzbench.cluster import scheduler, worker
 from nnzbench.cluster.work import Model
+from nnzbench.devices.gpu import LaunchError
+from nnzbench.measure import trial
 from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem, parse
-from nnzbench.records.beside import MEMORY, Memory, Tuning, Use
+from nnzbench.records.beside import MEMORY, TUNING, Memory, Tuning, Use
 from nnzbench.records.folder import Kept
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -271,6 +273,69 @@ def test_tuning_that_loses_every_device_is_left_out_after_three(tmp_path, monkey
     assert sorted(tried) == [f"p{at}" for at in range(5)]
     assert set(map(len, tried.values())) == {1 + scheduler.TRIES}
     assert "  one: 5 of 5 problems not tuned" in notes
+
+
+class Short(FakeKernel):
+    """Finds no memory for its variant v2 on p1, so many times."""
+
+    def __init__(self, times, tried=lambda: None):
+        super().__init__("b", {"v1": (10.0, ""), "v2": (10.0, "")})
+        self.times, self.tried = times, tried
+
+    def _prepare(self, problem, operands, device, variant, *more):
+        if (problem.name, variant) == ("p1", "v2"):
+            self.tried()
+            self.times -= 1
+            if self.times >= 0:
+                raise LaunchError("Out of memory allocating 17,179,869,184 bytes")
+        return super()._prepare(problem, operands, device, variant, *more)
+
+
+def test_what_finds_no_memory_beside_other_workers_is_tried_again_without_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "PAUSES_S", ())
+    order = []
+
+    class Later(Future):
+        looks = 9
+
+        def done(self):
+            self.looks -= 1
+            return self.looks < 0
+
+        def result(self):
+            order.append("the last of the others")
+            return super().result()
+
+    class Slow(Client):
+        def submit(self, what, *arguments, workers, pure):
+            monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit="the same GPU")])
+            future = super().submit(what, *arguments, workers=workers, pure=pure)
+            slow = what is worker.perform and arguments[0].problem.name == "p4"
+            return Later(future.result()) if slow else future
+
+    kernels = [FakeKernel("a"), Short(1, lambda: order.append("p1"))]
+    (summary,), notes = run(tmp_path, monkeypatch, Slow({"w": "h200", "v": "h200"}), kernels, names=("one",))
+    assert order == ["p1", "the last of the others", "p1"]
+    complete(rows(tmp_path), kernels=3)
+    assert summary.counts.rows == {"ok": 30}
+    assert sum("p1 is tried again when no other worker is at work" in note for note in notes) == 1
+
+
+def test_what_finds_no_memory_at_all_is_left_to_a_later_run_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "PAUSES_S", ())
+    short = Short(99)
+    _, notes = run(tmp_path, monkeypatch, Client({"w": "h200"}), [FakeKernel("a"), short], names=("one",))
+    assert short.times == 99 - scheduler.TRIES
+    assert "one p1 is left out, go on with --resume: the GPU had no memory for b" in notes
+    assert "  one: 1 of 5 problems not tuned" in notes
+    before = rows(tmp_path)
+    assert (len(before), {row.status for row in before}) == (28, {"ok"})
+    tuned = {(line.problem, line.kernel) for line in TUNING.read(tmp_path / "h200" / "one")}
+    assert len(tuned) == 9
+    assert ("p1", "b") not in tuned
+    short.times = 0
+    run(tmp_path, monkeypatch, Client({"w": "h200"}), [FakeKernel("a"), short], Choice(resume=True), names=("one",))
+    complete(rows(tmp_path), kernels=3)
 
 
 def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 from fakes import FakeDevice, FakeKernel
@@ -9,6 +10,7 @@ from small_sweeps import PEAKS, Notes, Small
 
 from nnzbench.cluster import scheduler, worker
 from nnzbench.measure.costs import Costs
+from nnzbench.measure.phases import Work
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice
 from nnzbench.records.record import read_records
@@ -105,7 +107,8 @@ def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, nam
     def session(device):
         if client.at not in sessions:
             opened = FakeDevice(gpu=client.gpus[client.at])
-            sessions[client.at] = Session(opened, kernels, PEAKS, {"driver": "1"}, opened.timer.clock)
+            work = Work(turn=lambda: nullcontext())
+            sessions[client.at] = Session(opened, kernels, PEAKS, {"driver": "1"}, opened.timer.clock, work=work)
         return sessions[client.at]
 
     monkeypatch.setattr(worker, "_device", lambda name: session(name).device)

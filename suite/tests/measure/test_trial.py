@@ -1,6 +1,6 @@
 """One candidate after another under their policies: what is checked, what is timed, and what the rows then say."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 from fakes import FakeClock, FakeDevice, FakeKernel, FakeTimer, Silent
 from small_sweeps import PEAKS, Small, experiment, rows, sweep
 
+from nnzbench.devices.gpu import LaunchError
 from nnzbench.measure import sweep as measure_sweep
 from nnzbench.measure import trial
 from nnzbench.measure.phases import Phases, Work
@@ -219,6 +220,30 @@ def test_what_was_waited_for_other_processes_is_no_price_of_tuning(tmp_path, mon
     (row,) = TUNING.read(tmp_path / "out")
     assert clock.now > 100.0
     assert 0.0 <= row.seconds < 1.0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("where", ["planning", "preparing", "stream", "memory"])
+def test_no_memory_beside_other_processes_is_no_row_and_alone_it_is_one(tmp_path, monkeypatch, where, shared):
+    def fails(*_):
+        raise LaunchError("cublas gemm: CUBLAS_STATUS_ALLOC_FAILED")
+
+    monkeypatch.setattr(trial, "PAUSES_S", ())
+    kernel, device = FakeKernel(weights=np.zeros(2000, np.int8)), FakeDevice()
+    if where == "memory":
+        monkeypatch.setattr("nnzbench.measure.memory.OPS", {"spmm"})
+        monkeypatch.setattr("nnzbench.measure.memory.measure", fails)
+    elif where == "stream":
+        monkeypatch.setattr(trial, "over_copies", fails)
+    else:
+        setattr(kernel, "candidates" if where == "planning" else "_prepare", fails)
+    work = Work(turn=lambda: nullcontext()) if shared else Work()
+    session = Session(device, {"fake": kernel}, PEAKS, {}, device.timer.clock, work=work)
+    run_experiment(experiment(kernel), session, tmp_path / "out", STREAM, Silent())
+    assert (tmp_path / "out" / "records.csv").exists() == (not shared)
+    if not shared:
+        assert [row.status for row in rows(tmp_path)] == ["ok" if where == "memory" else "launch-error"] * 2
+    assert len(TUNING.read(tmp_path / "out")) == (not shared)
 
 
 def test_a_kernel_whose_time_is_over_in_between_is_not_called_tuned(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from fake_gpu import FACTS
 from vendor_candidates import check_all, every_of, product
 
-from nnzbench.devices.gpu import LaunchError
+from nnzbench.devices.gpu import LaunchError, short_of_memory
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cusparselt import require_pattern
 from nnzbench.matrices.formats import CSR
@@ -107,7 +107,9 @@ def test_sizes_that_the_library_refuses_are_unsupported(gpu):
     assert list(gpu.cusparseLt.live.values()) == ["handle"]
 
 
-@pytest.mark.parametrize(("status", "raised"), [(10, Unsupported), (7, LaunchError)])
+@pytest.mark.parametrize(
+    ("status", "raised"), [(10, Unsupported), (7, LaunchError), (2, LaunchError), (11, LaunchError)]
+)
 def test_a_status_without_its_name_is_a_refusal_where_its_number_says_so(status, raised):
     class cuSPARSELtError(Exception):  # noqa: N801
         pass
@@ -115,8 +117,9 @@ def test_a_status_without_its_name_is_a_refusal_where_its_number_says_so(status,
     def call():
         raise cuSPARSELtError(f"cuSPARSELtError ({status})")
 
-    with pytest.raises(raised, match=rf"cusparselt i8: cuSPARSELtError \({status}"):
+    with pytest.raises(raised, match=rf"cusparselt i8: cuSPARSELtError \({status}") as caught:
         vendor_support.refusing("cusparselt i8", call)
+    assert short_of_memory(caught.value) == (status in (2, 11))
 
 
 def test_older_gpus_have_no_sparse_tensor_cores(gpu):

@@ -317,8 +317,12 @@ def with_memory(device: GpuDevice, call: Callable[[], T]) -> T:
     return call()
 
 
-CUSPARSELT_STATUS = {3: "INVALID_VALUE", 4: "ARCH_MISMATCH", 7: "INTERNAL_ERROR", 10: "NOT_SUPPORTED"}
-"""Statuses of cuSPARSELt, whose messages may have the number alone (`cusparseStatus_t`); all but 7 refuse a problem."""
+CUSPARSELT_STATUS = {
+    2: "ALLOC_FAILED", 3: "INVALID_VALUE", 4: "ARCH_MISMATCH", 7: "INTERNAL_ERROR", 10: "NOT_SUPPORTED",
+    11: "INSUFFICIENT_RESOURCES",
+}  # fmt: skip
+"""Statuses of cuSPARSELt, whose messages may have the number alone (`cusparseStatus_t`); 3, 4 and 10 refuse a problem.
+"""
 
 
 def refusing(what: str, call: Callable[[], T]) -> T:
