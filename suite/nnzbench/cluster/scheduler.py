@@ -19,7 +19,7 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
-from nnzbench.cluster.work import TRIES, Model, Unit, homes
+from nnzbench.cluster.work import TRIES, Model, Unit, abreast, homes
 from nnzbench.cluster.worker import Introduction, Job, Part, Settled, arrive, digest, perform, settle, so_far
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
@@ -280,7 +280,7 @@ class Scheduler:
         runs = {one.name: run for one, run, _ in there}
         now = time.monotonic()
         if self.ends is None:
-            steps = tuple(
+            steps = abreast(
                 Step(one.name, one.paper, problem, tuple(waiting), "all", 0.0)
                 for one, run, some in there
                 for problem, names in some
@@ -318,7 +318,8 @@ class Scheduler:
                 continue
             model = self.models.get(worker.who.gpu)
             sole = not any(other.step and other.unit == worker.unit for other in self.workers.values())
-            step = model.next_step(worker.unit, worker.matrix, self._left(), sole) if model else None
+            others = {other.matrix for other in self.workers.values()}
+            step = model.next_step(worker.unit, worker.matrix, self._left(), others, sole) if model else None
             if model is None or step is None:
                 continue
             done = frozenset(model.done[step.experiment][step.problem.name])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.measure.sweep import Run
@@ -48,15 +49,21 @@ class Model:
     phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def next_step(
-        self, unit: Unit, matrix: tuple[object, ...], left_s: float | None, sole: bool = False
+        self,
+        unit: Unit,
+        matrix: tuple[object, ...],
+        left_s: float | None,
+        others: Collection[tuple[object, ...]] = (),
+        sole: bool = False,
     ) -> Step | None:
         """The next step that fits into the time that is left (None: all the time that there is), for a worker of a GPU.
 
         Among those that are near, one of a problem that was begun on that GPU (or on none), in its type or, where that
-        is new, in another: pages compare fp32 kernels with dense fp16, too. Then one of the matrix
-        that the worker has already. When there are no others, one that was put off because of what steps took while
-        all workers were waiting for the GPUs: they may wait less by then. Last, where this is the `sole` worker
-        of that GPU that would be at work, one that found no memory.
+        is new, in another: pages compare fp32 kernels with dense fp16, too. Then one of the matrix that the worker has
+        already, else, without a limit, of one that none of the `others` has, as many would make the same one. When
+        there are no more, one that was put off because of what steps took while all workers were waiting for the GPUs:
+        they may wait less by then. Last, where this would be the `sole` worker at work on that GPU, one that found no
+        memory.
         """
         pace = self.taken / self.predicted
 
@@ -64,10 +71,10 @@ class Model:
             known = [self.homes[one] for one in begun(step.experiment, step.problem) if one in self.homes]
             return known[:1] not in ([], [unit])
 
-        def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, int]:
+        def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, bool, int]:
             at, step = one
-            later = step.scope != self.queue[0].scope
-            return later, away(step), matrix_of(step.problem) != matrix, at
+            later, of = step.scope != self.queue[0].scope, matrix_of(step.problem)
+            return later, away(step), of != matrix, left_s is None and of in others, at
 
         while self.queue and (left_s is None or left_s > 0.0):
             at, step = min(enumerate(islice(self.queue, NEAR)), key=place)
@@ -119,6 +126,21 @@ class Model:
         yield from self.put_off
         yield from self.short
         yield from self.queue
+
+
+def abreast(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """The steps of each experiment in their order, evenly over the whole: some compile while others need the GPUs.
+
+    Those that follow one another with one matrix, in any type, stay together.
+    """
+    placed: list[tuple[float, Step]] = []
+    for _, some in groupby(steps, lambda step: step.experiment):
+        mine, at = list(some), 0
+        for _, group in groupby(mine, lambda step: matrix_of(replace(step.problem, dtype="f32"))):
+            near = list(group)
+            placed += [((at + len(near) / 2) / len(mine), step) for step in near]
+            at += len(near)
+    return tuple(step for _, step in sorted(placed, key=itemgetter(0)))
 
 
 def begun(experiment: str, problem: Problem) -> tuple[Begun, Begun]:

@@ -16,13 +16,14 @@ from fake_records import record
 from fakes import FakeKernel
 
 from nnzbench.cluster import scheduler, worker
-from nnzbench.cluster.work import Model
+from nnzbench.cluster.work import Model, abreast
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.measure import trial
 from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem, parse
 from nnzbench.records.beside import MEMORY, TUNING, Memory, Tuning, Use
 from nnzbench.records.folder import Kept
@@ -366,6 +367,39 @@ def test_tuning_waits_for_the_first_choices_though_it_has_the_matrix_and_the_gpu
     model.begin(first, ("host", "another"))
     assert model.next_step(unit, (), None) is first
     assert model.next_step(unit, (), None) is tuned
+
+
+def test_experiments_advance_together_and_those_of_one_matrix_stay_together():
+    def steps(experiment, matrices, each):
+        return [
+            replace(step(f"p{at}-{n}", source=f"uniform:{at}", dtype=("f32", "f16")[n % 2]), experiment=experiment)
+            for at in range(matrices)
+            for n in range(each)
+        ]
+
+    every = {name: steps(name, matrices, each) for name, matrices, each in (("a", 9, 1), ("b", 3, 4), ("c", 1, 2))}
+    found = abreast([one for some in every.values() for one in some])
+    assert "".join(one.experiment for one in found) == "aabbbbaaabbbbccaaabbbba"
+    for name, some in every.items():
+        assert [one for one in found if one.experiment == name] == some
+
+
+def test_workers_take_several_matrices_at_a_time_each_its_own():
+    """Of 25 experiments, all types and widths of a matrix are one worker's, though others take steps in between."""
+    steps = [
+        replace(step(f"p{at}-{n}", source=f"uniform:{5 * e + at}"), experiment=f"e{e}")
+        for e in range(25)
+        for at in range(5)
+        for n in range(4)
+    ]
+    model = model_of(*abreast(steps))
+    matrices, made = dict.fromkeys(range(12), ()), 0
+    for turn in range(len(steps)):
+        at = turn * 7 % 12
+        taken = model.next_step(("host", "GPU"), matrices[at], None, set(matrices.values()))
+        made += matrices[at] != matrix_of(taken.problem)
+        matrices[at] = matrix_of(taken.problem)
+    assert made < 1.2 * 25 * 5
 
 
 def test_the_pace_is_that_of_the_steps_and_not_of_the_whole_run(tmp_path, monkeypatch, clock):
