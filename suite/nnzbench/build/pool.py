@@ -13,7 +13,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, check, folder, lookup
-from nnzbench.build.workers import Worker, keep, processors, take
+from nnzbench.build.workers import Worker, keep, processors, take, turn
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
 
@@ -56,6 +56,10 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         return self._executor.submit(self._compile, program, timeout_s)
 
     def _compile(self, program: Program, timeout_s: float | None) -> CompileError | None:
+        with turn(self._stopped):
+            return self._compile_now(program, timeout_s)
+
+    def _compile_now(self, program: Program, timeout_s: float | None) -> CompileError | None:
         with self._lock:
             if self._stopped.is_set():
                 raise CancelledError

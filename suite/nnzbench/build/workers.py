@@ -12,11 +12,16 @@ import atexit
 import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import threading
+from concurrent.futures import CancelledError
 from dataclasses import asdict
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from nnzbench import host
 from nnzbench.build.cache import CompileError, CompileTimeout, Program, build, folder
@@ -25,6 +30,8 @@ from nnzbench.plans.plan import Unsupported
 COMPILERS = "NNZBENCH_COMPILERS"
 """Environment variable: most processes of a pool, where several pools share the processors. Time limits are of wall
 clock, so that a program which takes long alone would pass its own if all pools took every processor."""
+POLL_S = 0.05
+"""Between two looks for a processor that is free."""
 _ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds the package, for a worker to import it from."""
 
@@ -33,6 +40,24 @@ def processors() -> int:
     """Most processes of one pool: the processors this process may use, or `$NNZBENCH_COMPILERS` where that is fewer."""
     told = os.environ.get(COMPILERS, "")
     return min(host.processors(), int(told)) if told.isdecimal() and int(told) else host.processors()
+
+
+def turn(stopped: threading.Event) -> contextlib.AbstractContextManager[object]:
+    """Where several pools share the processors (`$NNZBENCH_COMPILERS`): waits for one that no pool compiles on.
+
+    Raises `CancelledError` once `stopped` is set.
+    """
+    if not os.environ.get(COMPILERS) or not hasattr(os, "sched_getaffinity"):
+        return contextlib.nullcontext()
+    shared = f"{tempfile.gettempdir()}/nnzbench-{os.getuid()}-processor"
+    every = [FileLock(f"{shared}-{at}.lock") for at in os.sched_getaffinity(0)]
+    random.shuffle(every)
+    while not stopped.is_set():
+        for one in every:
+            with contextlib.suppress(Timeout):
+                return one.acquire(blocking=False)
+        stopped.wait(POLL_S)
+    raise CancelledError
 
 
 class WorkerError(OSError):

@@ -19,7 +19,7 @@ import click
 from nnzbench import devices, paths
 from nnzbench.cli import options, programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
-from nnzbench.cluster.engine import connected, local_resources
+from nnzbench.cluster.engine import connected, crowding, local_resources
 from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.devices import DEVICES, Device, cpu_device
 from nnzbench.devices.other_arch import checking
@@ -311,6 +311,8 @@ class _Task:
         with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
             learning = None if ends is None else meanwhile.submit(lambda: (self.learn(timed), self.typical()))
             with connected(kind, request.workers, timed) as client, self.progress() as progress:
+                if kind == "local" and timed and request.workers and (said := crowding(request.workers)):
+                    progress.tell(said)
                 costs, typical = learning.result() if learning else (Costs(), {})
                 what = (self.chosen, self.choice, self.known, self.place, request.device)
                 when = (costs, progress, ends, request.started)

@@ -24,7 +24,7 @@ MOST_PER_GPU = 16
 PROCESSORS_EACH = 4 / 3
 """16 workers on 32 processors kept 15 of them at work."""
 OVERSUBSCRIBED = 2
-"""Compilers by processor, if all workers compile."""
+"""Compilers by processor, if all workers compile: some then wait for a processor (`build.workers.turn`)."""
 MEMORY_EACH = 12 << 30
 """What each of them should have of the GPU's memory: a few need more for a moment, which is waited for."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -110,6 +110,18 @@ def local_resources() -> Resources | None:
     gpus = visible_gpus()
     count = len(gpus)
     return Resources(count * _per_gpu(host.processors() // count, gpus[0]), count) if gpus else None
+
+
+def crowding(workers: int) -> str:
+    """What there is to say where each of so many workers of this host's GPUs has little of their memory; else empty."""
+    gpus = visible_gpus()
+    most = sum(max(1, gpu.memory_bytes // MEMORY_EACH) for gpu in gpus)
+    if not gpus or workers <= most:
+        return ""
+    return (
+        f"--workers {workers}: the memory of the GPUs is enough for {most} (about {MEMORY_EACH >> 30} GB each); "
+        "candidates that find none are tried again at the end"
+    )
 
 
 def _per_gpu(processors: int, gpu: VisibleGpu) -> int:

@@ -2,7 +2,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from concurrent.futures import CancelledError, wait
 from dataclasses import asdict
 
 import pytest
@@ -208,3 +210,20 @@ def test_a_pool_among_others_takes_its_share_of_the_processors(monkeypatch, told
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     monkeypatch.setenv(workers.COMPILERS, told)
     assert workers.processors() == most
+
+
+def test_pools_that_share_the_processors_compile_no_more_than_one_program_on_each(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv(workers.COMPILERS, "3")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5}, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, other = Job("ptx", PTX, "sm_80").program(), Job("ptx", PTX, "sm_90").program()
+    with CompilePool() as pool:
+        with workers.turn(threading.Event()):  # of another pool
+            late = pool.submit(one, 60.0)
+            assert not wait([late], 0.3).done
+        assert late.result() is None
+        with workers.turn(threading.Event()):
+            stopped = pool.submit(other, 60.0)
+            pool.close()
+            with pytest.raises(CancelledError):
+                stopped.result()

@@ -166,3 +166,9 @@ def test_a_host_without_gpus_starts_no_workers_that_measure(monkeypatch):
     refused("local", None, True, "the CUDA driver shows none")
     monkeypatch.setattr(engine, "visible_gpus", lambda: [VisibleGpu("GPU-1", (7, 5), 16 << 30, 12000)])
     refused("local", 17, True, "--workers 17 for 1 GPUs: one to 16 can share each")
+
+
+@pytest.mark.parametrize(("gpus", "workers", "said"), [(1, 13, True), (1, 6, False), (2, 13, True), (2, 12, False)])
+def test_more_workers_than_the_memory_is_enough_for_are_told_of(monkeypatch, gpus, workers, said):
+    monkeypatch.setattr(engine, "visible_gpus", lambda: [VisibleGpu("GPU", (9, 0), 80 << 30, 13000)] * gpus)
+    assert (f"enough for {6 * gpus}" in engine.crowding(workers)) == said == bool(engine.crowding(workers))
