@@ -8,7 +8,7 @@ import pandas as pd
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
-from nnzbench.facts.selector import kernel
+from nnzbench.facts.selector import Selector, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.decoder import FEATURES, HEAD, MODELS, Decoder
 from nnzbench.problems.experiment import Experiment, dtypes_of
@@ -23,6 +23,7 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 DENSE, FP8 = kernel("dense_block", "f16"), kernel("fp8_block", "f8")
 SPARSE = kernel("sparse_block", "f16")
+ANYWHERE = Selector("sparse block fp16, zeros anywhere", ("sparse_block",), "f16", source="uniform")
 TWO_FOUR, TWO_FOUR_F8 = kernel("two_four_block", "f16"), kernel("two_four_block", "f8")
 NETWORKS = {"dense_block": "dense", "fp8_block": "dense", "two_four_block": "2:4", "sparse_block": "sparse"}
 _CASE = r"([\w.]+?_kv\d+_\d+x\d+x\d+)"
@@ -153,8 +154,9 @@ def decoder_block() -> Page:
         comparison=Comparison((SPARSE,), (DENSE, FP8), firsts),
         energy=Comparison((SPARSE,), (DENSE, FP8), firsts),
         figures=(
-            Lines("times", "µs of the whole graph by the zeros, 2,048 tokens cached", (SPARSE, TWO_FOUR, DENSE, FP8),
-                  value="time", panels="n", group=Group(like="llama3_8b_kv2048")),
+            Lines("times", "µs of the whole graph by the zeros, 2,048 tokens cached",
+                  (ANYWHERE, TWO_FOUR, TWO_FOUR_F8, DENSE, FP8), value="time", panels="n",
+                  group=Group(like="llama3_8b_kv2048")),
         ),
         tables=(
             Made("Whole models (of 70B the sixteen blocks are scaled to 80)", _tokens,
@@ -165,8 +167,8 @@ def decoder_block() -> Page:
                        collapsed=False),
             RatioTable("2:4 over dense", Comparison((TWO_FOUR, TWO_FOUR_F8), (DENSE, FP8), HALVED)),
             RatioTable("FP8 over fp16, dense", Comparison((FP8,), (DENSE,), WHOLE)),
-            Pivot("µs of every graph", (DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE), rows=("label", "level", "subject"),
-                  columns="n"),
+            Pivot("µs of every graph", (DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE),
+                  rows=("label", "level", "kind", "subject"), columns="n"),
         ),
         attributes=r"(?P<network>.+)_kv(?P<cached>\d+)",
         baseline=DENSE,
