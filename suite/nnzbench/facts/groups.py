@@ -26,7 +26,7 @@ class Group:
 
     op: str = ""
     level: float | None = None
-    """Zeros in percent, as the problem's table has them."""
+    """Zeros in percent, as the problem's table has them; of the baseline's problems not, where these are others."""
     columns: int | None = None
     like: str = ""
     """Pattern (`fnmatch`) of labels; `words` say what they are."""
@@ -75,8 +75,8 @@ class Group:
 
         With a column `case`, which is what pairs them with the other side's.
         """
-        other = baseline and bool(self.baseline_like)
-        pattern, level = (self.baseline_like, None) if other else (self.like, self.level)
+        pattern = (baseline and self.baseline_like) or self.like
+        level = None if baseline and (self.baseline_like or self.baseline_cases) else self.level
         rows = problems
         if self.op:
             rows = rows[rows["op"] == self.op]

@@ -24,9 +24,14 @@ HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headli
 PREFERRED_GPU = "nvidia-h200"
 MAPS = {"pays_map": "", "llm_layers": "layers of language models"}
 """Experiments with a map, and their layers where groups do not say: the first map is shown, also another GPU's."""
-OTHERS = {"sparsert_table1": "small pruned layers", "sputnik_rnn": "recurrent layers"}
-"""Experiments of papers with a line each."""
-LINES = 6
+OTHERS = {
+    "decoder_block": "whole language models",
+    "sparsert_table1": "small pruned layers",
+    "sputnik_rnn": "recurrent layers",
+}
+"""Further experiments, with a line each but for `MORE`."""
+MORE = {"decoder_block": 2}
+LINES = 7
 
 
 def write_headline(reports: Path) -> bool:
@@ -56,7 +61,8 @@ def headline(folder: Path) -> str:
     others = [name for name in OTHERS if has_records(folder / name)]
     mapped = [name for name in MAPS if has_records(folder / name)][:1]
     views = {name: _view(folder / name) for name in (*mapped, *others)}
-    few = {name: LINES - len(others) for name in mapped} | dict.fromkeys(others, 1)
+    rest = {name: MORE.get(name, 1) for name in others}
+    few = {name: LINES - sum(rest.values()) for name in mapped} | rest
     found = [line for name, most in few.items() for line in _lines(views[name], f"{link}/{name}", most)]
     gpu = next(iter(views.values())).gpu
     heads = [gpu, "zeros", "columns", "fastest sparse", f"over {FP16.label}", f"over {CUBLAS.label}"]
@@ -65,12 +71,13 @@ def headline(folder: Path) -> str:
         f"[![Where sparsity pays: columns across, zeros up]({at}/map.svg)]({at}/README.md)"
         for at in ("/".join(one.parts[-3:]) for one in maps if (one / "map.svg").is_file())
     ][:1]
-    rest = (
-        f"Times as fast, hot L2, geometric means; cuBLAS fp32 is the baseline of most papers. Each ratio is a row of "
-        f"its page's `facts.csv`. Everything with filters: [{root}/index.html]({root}/index.html) (download it; it "
-        f"needs no network). The papers' claims, judged: [claims]({root}/claims/README.md)."
+    told = (
+        f"Times as fast, geometric means, hot L2 (whole models: one graph of all layers, over the dense fp16 model); "
+        f"cuBLAS fp32 is the baseline of most papers. Each ratio is a row of its page's `facts.csv`. Everything with "
+        f"filters: [{root}/index.html]({root}/index.html) (download it; it needs no network). The "
+        f"papers' claims, judged: [claims]({root}/claims/README.md)."
     )
-    return "\n\n".join([*pictures, markdown(heads, found, left=4), rest])
+    return "\n\n".join([*pictures, markdown(heads, found, left=4), told])
 
 
 def _view(folder: Path) -> View:
@@ -85,12 +92,13 @@ def _lines(view: View, link: str, most: int) -> list[list[str]]:
     if page is None or page.comparison is None:
         return []
     groups = tuple(dict.fromkeys(one.group for one in page.answers))
-    facts = view.compare(Comparison(page.comparison.subjects, (FP16, CUBLAS), groups))
+    dense = FP16 if FP16 in page.comparison.baselines else page.comparison.baselines[0]  # of models, the whole one
+    facts = view.compare(Comparison(page.comparison.subjects, (dense, CUBLAS), groups))
     facts = facts[facts["tuned"] & facts["policy"].isin(view.policies[:1])]
     out = []
     for group in groups:
         here = facts[facts["group"] == group.label]
-        over = here[here["baseline"] == FP16.label].sort_values("ratio", kind="stable")
+        over = here[here["baseline"] == dense.label].sort_values("ratio", kind="stable")
         if over.empty:
             continue
         best = over.iloc[-1]
@@ -116,6 +124,7 @@ def _folder(reports: Path) -> Path | None:
 
 SETS = {
     "llm_layers": "Layers of language models",
+    "decoder_block": "Whole language models",
     "sparsert_table1": "Small pruned layers",
     "sputnik_rnn": "Large recurrent layers",
     "sputnik_dlmc": "A collection of pruned networks",

@@ -1,0 +1,40 @@
+"""The page of decoder blocks: networks beside the one without zeros, and whole models in README's headline."""
+
+from __future__ import annotations
+
+from sputnik_records import view_of
+
+from nnzbench.facts.table import Comparison
+from nnzbench.papers.nnzbench.decoder_block import DENSE, FP8, SPARSE, against_dense
+from nnzbench.site.index.headlines import answers, headline
+
+TIMES = [
+    ("sparse_block", "f16_block", lambda p: 10.0 if p.sparsity == 0.9 and p.n == 1 else 20.0 if p.sparsity else None),
+    ("dense_block", "f16_block", lambda p: None if p.sparsity else 30.0),
+    ("fp8_block", "f8_block", lambda p: None if p.sparsity else 15.0),
+]
+
+
+def test_whole_models_are_answered_against_dense_ones_in_either_arithmetic(tmp_path):
+    folder = tmp_path / "reports" / "nvidia-h200" / "decoder_block"
+    folder.mkdir(parents=True)
+    view = view_of(folder, "decoder_block", TIMES)
+    facts = view.compare(Comparison((SPARSE,), (DENSE, FP8), (against_dense(90, 1),)))
+    assert dict(zip(facts["baseline"], facts["ratio"], strict=True)) == {DENSE.label: 3.0, FP8.label: 1.5}
+    assert set(facts["group"]) == {"whole models, 2048 tokens cached, at 90 % zeros with 1 column"}
+    shown = headline(folder.parent)
+    assert "[whole language models](reports/nvidia-h200/decoder_block/README.md) | 90 % | 1 |" in shown
+    assert shown.count("**3.00×**") == shown.count("**1.50×**") == 1, "one token and 16"
+    (answer,) = answers(folder.parent)
+    assert (answer.layers, answer.text.count("**3.00×**"), "1.50×" in answer.text) == ("Whole language models", 1, True)
+
+
+def test_two_of_four_zeros_are_no_zeros_anywhere(tmp_path):
+    times = [
+        ("sparse_block", "f16_block", lambda p: 90.0 if p.source.startswith("nm") else 9.0 if p.sparsity else None)
+    ]
+    view = view_of(tmp_path, "decoder_block", times + TIMES[1:])
+    half = {
+        one: view.compare(Comparison((SPARSE,), (DENSE,), (against_dense(50, 1, one),))) for one in ("uniform", "nm")
+    }
+    assert [round(float(found["ratio"].iloc[0]), 2) for found in half.values()] == [3.33, 0.33]
