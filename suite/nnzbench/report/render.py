@@ -65,7 +65,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             failures=failures(results.frame, view.names()),
             gaps=[*results.left_out, *gaps],
             unmeasured=[*unmeasured],
-            recordings=recordings(results),
+            recordings=[*recordings(results), *filter(None, [across(results)])],
             clocks=clocks(results.frame),
             beyond=beyond(results.frame),
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
@@ -194,6 +194,24 @@ def beyond(frame: pd.DataFrame) -> str:
     return (
         f"The roofline of {count:,} rows is above their time, by up to {100 * (share.max() - 1):.0f} %: its peaks are "
         "those of a large copy and a large product, and reading alone and shorter products are faster"
+    )
+
+
+def across(results: ResultSet) -> str:
+    """On how many problems kernels are compared that were not measured on one GPU; empty where on none.
+
+    A snapshot of a cluster's run tells GPUs of one model apart; runs whose snapshot does not may each be of another.
+    """
+    units = {name: snapshot.get("worker", name) for name, _, snapshot in results.environments}
+    rows = results.frame[results.frame["selected"] & results.frame["median_us"].notna()]
+    of = rows["environment"].map(units).groupby(rows["problem"].map(stem_of)).nunique()
+    mixed = int((of > 1).sum())
+    if not mixed:
+        return ""
+    told = "[how far two differ](../../../docs/performance/libraries-and-measuring.md#two-runs-of-one-commit)"
+    return (
+        f"On {mixed} of {len(of)} problems, kernels were measured on different GPUs of this model, or in runs that do "
+        f"not tell which: {told}"
     )
 
 

@@ -16,6 +16,7 @@ from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.facts.results import load
 from nnzbench.records.beside import MEMORY, Memory
+from nnzbench.report.render import across
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 
@@ -160,3 +161,25 @@ def test_the_page_speaks_of_the_last_rows_environment(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (folder / f"environment-{name}.json").write_text(f'{{"time": "{name}"}}')
     assert load(folder).environment == {"time": "b"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "told"),
+    [(("1", "1"), ""), (("1", "2"), "On 1 of 2 problems,"), ((None, None), "On 1 of 2 problems,")],
+)
+def test_kernels_that_were_measured_on_different_gpus_are_told(tmp_path: Path, workers, told) -> None:
+    at = ("environment-1.json", "environment-2.json")
+    rows = [
+        fake_records.record(kernel=kernel, problem=problem, environment=at[number], selected=True)
+        for kernel, problem, number in (
+            ("cublas", "a", 0),
+            ("sputnik", "a", 1),
+            ("cublas", "b", 1),
+            ("sputnik", "b", 1),
+        )
+    ]
+    folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows)
+    for name, worker in zip(at, workers, strict=True):
+        (folder / name).write_text(json.dumps({"worker": worker} if worker else {}))
+    assert across(load(folder)).startswith(told)
+    assert bool(across(load(folder))) == bool(told)
