@@ -12,6 +12,7 @@ from nnzbench.facts.selector import Selector, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.decoder import FEATURES, HEAD, MODELS, Decoder
 from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.data.text import GAP
 from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTable
 from nnzbench.report.pages.view import View
 
@@ -110,6 +111,28 @@ def _tokens(view: View) -> pd.DataFrame | None:
         )  # fmt: skip
     names = [*HEADS, "tokens/s", "GB of weights", "of dense", "its blocks of dense", "tokens that fit", "products"]
     return pd.DataFrame(lines, columns=names) if lines else None
+
+
+def by_model(view: View) -> pd.DataFrame:
+    """Tokens a second: a line for each model, cached tokens and tokens at once, a column for each network.
+
+    Sparse networks are those with zeros anywhere, named by their share.
+    """
+    found = _tokens(view)
+    if found is None:
+        return pd.DataFrame()
+    plain = found["zeros"].str.fullmatch(r"[\d.]+ %")
+    found = found[(found["model"] != "tiny") & (plain | (found[""] != SPARSE.label))]
+    words = {
+        DENSE.label: "dense fp16",
+        FP8.label: "dense FP8",
+        TWO_FOUR.label: "2:4 fp16",
+        TWO_FOUR_F8.label: "2:4 FP8",
+    }
+    found = found.assign(network=found[""].map(words).fillna(found["zeros"] + " zeros"))
+    wide = found.pivot(index=[HEADS[0], HEADS[1], HEADS[3]], columns="network", values="tokens/s")
+    order = [name for name in (*words.values(), *(f"{level} % zeros" for level in LEVELS)) if name in wide]
+    return wide[order].fillna(GAP).reset_index()
 
 
 def _sums(view: View) -> pd.DataFrame | None:

@@ -16,13 +16,15 @@ from nnzbench import paths
 from nnzbench.claims import page as claims_page
 from nnzbench.facts import cells
 from nnzbench.facts.results import ResultSet, load
-from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.papers.nnzbench import decoder_block
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, environment
 from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
+from nnzbench.report.pages.view import View
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
 from nnzbench.site.index.headlines import answers
@@ -72,6 +74,7 @@ def render(
     data = html_data.collect(recorded)
     return templates.get_template("index.html.j2").render(
         answers=[one for gpu in sound for one in answers(folders[gpu])],
+        models=[one for results in recorded if (one := _models(results))],
         mark=MARK,
         covered=[_covered(name, recorded, refused, name in beside) for name in names],
         generations=GENERATIONS if GENERATIONS in beside else "",
@@ -124,6 +127,17 @@ def _covered(
         "refused": [context.gpu_name(slug, {}) for experiment, slug in refused if experiment == name],
         "beside": beside,
     }
+
+
+def _models(results: ResultSet) -> dict[str, Any] | None:
+    """What whole models do a second on a GPU, as a table; None where none is recorded."""
+    page = page_of(results.experiment)
+    if results.experiment != decoder_block.EXPERIMENT.name or page is None:
+        return None
+    found = decoder_block.by_model(View(results, page.attributes))
+    gpu = context.gpu_name(results.gpu, results.environment)
+    folder = "/".join(results.folder.parts[-2:])
+    return {"gpu": gpu, "folder": folder, "table": found.to_dict("split")} if len(found) else None
 
 
 def _judged(gpu: str, folder: Path) -> dict[str, Any] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sputnik_records import view_of
 
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.nnzbench.decoder_block import DENSE, FP8, SPARSE, against_dense
+from nnzbench.papers.nnzbench.decoder_block import DENSE, FP8, SPARSE, against_dense, by_model
 from nnzbench.site.index.headlines import answers, headline
+from nnzbench.site.index.page import render
 
 TIMES = [
     ("sparse_block", "f16_block", lambda p: 10.0 if p.sparsity == 0.9 and p.n == 1 else 20.0 if p.sparsity else None),
@@ -38,3 +39,23 @@ def test_two_of_four_zeros_are_no_zeros_anywhere(tmp_path):
         one: view.compare(Comparison((SPARSE,), (DENSE,), (against_dense(50, 1, one),))) for one in ("uniform", "nm")
     }
     assert [round(float(found["ratio"].iloc[0]), 2) for found in half.values()] == [3.33, 0.33]
+
+
+def test_index_html_has_the_tokens_a_second_of_whole_models(tmp_path):
+    def part(family, product, us):
+        return ("block_parts", f"f16_{family}_{product}_cublas.f16_b1000000", lambda p: us)
+
+    products = [
+        part(family, one, 1.0) for family in ("dense_block", "sparse_block") for one in ("qkv", "o", "up", "down")
+    ]
+    steps = [("block_steps", f"f16_{one}", lambda p: 1.0) for one in ("steps", "norm", "attention", "swiglu")]
+    folder = tmp_path / "reports" / "nvidia-h200" / "decoder_block"
+    folder.mkdir(parents=True)
+    view = view_of(folder, "decoder_block", [*TIMES, *products, *steps, part("head", "head", 2.0)])
+    found = by_model(view)
+    assert set(found["model"]) == {"llama3_8b"}
+    one = found[found["tokens at once"] == 1].iloc[0]
+    assert (one["dense fp16"], one["90 % zeros"]) == ("33,333", "100,000")  # 30 and 10 us
+    html = render([view.results], ["decoder_block"])
+    assert "Tokens a second on NVIDIA H200" in html
+    assert "<td>100,000</td>" in html
