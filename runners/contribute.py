@@ -20,7 +20,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -82,11 +81,7 @@ def unpacked(archive: Path, aside: Path) -> list[Path]:
     from nnzbench.contribute.validate import find_sets
     from nnzbench.records.record import RecordError
 
-    try:
-        with tarfile.open(archive) as packed:
-            packed.extractall(aside, filter="data")  # refuses links and paths that lead out
-    except (OSError, tarfile.TarError) as error:
-        raise RecordError(f"{archive} is no archive of make contribute ({error})") from None
+    kit.unpack(archive, aside)
     if len(list(aside.glob(f"*/{kit.NAME}"))) != 1:
         raise RecordError(f"{archive} is no archive of make contribute: one folder with a {kit.NAME} is expected")
     return find_sets(aside)

@@ -66,6 +66,24 @@ def archive(results: Path, gpu: str) -> Path:
     return path
 
 
+def unpack(packed: Path, folder: Path) -> None:
+    """Writes the files of an archive below `folder`. Raises `RecordError` for what is none, or leads out of it.
+
+    Python has a filter for that from 3.10.12 and 3.11.4 on.
+    """
+    try:
+        with tarfile.open(packed) as members:
+            for one in members:
+                path = folder / one.name
+                if not (one.isreg() or one.isdir()) or not path.resolve().is_relative_to(folder.resolve()):
+                    raise tarfile.TarError(f"'{one.name}' is a link, or leads out of it")
+                if (content := members.extractfile(one)) is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content.read())
+    except (OSError, tarfile.TarError) as error:
+        raise RecordError(f"{packed} is no archive of make contribute ({error})") from None
+
+
 def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Names of users and times of files tell nothing of a GPU."""
     member.uid = member.gid = 0

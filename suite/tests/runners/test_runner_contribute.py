@@ -127,8 +127,7 @@ def test_an_archive_taken_in_calibrates_predictions(tmp_path):
                 time = dict.fromkeys(("median_us", "q1_us", "q3_us"), us * times)
                 rows.append(fake_records.record(kernel=kernel, variant=f"f16_heuristic_{at}", **told, **time))
         fake_records.write(folder / slug / "dlmc_n512", select(rows), {"gpu": {"name": name, "slug": slug}})
-    with tarfile.open(kit.archive(theirs, "nvidia-h100-80gb-hbm3")) as packed:
-        packed.extractall(reports, filter="data")
+    kit.unpack(kit.archive(theirs, "nvidia-h100-80gb-hbm3"), reports)
     made = predict(reports, "dlmc_n512", "H100").rows
     rest = made[made["how"].str.startswith("calibrated") & (made["kernel"] == "sputnik")]
     assert len(rest) == len(every) - len(every[::4])
@@ -192,10 +191,22 @@ def test_an_archive_of_an_h200_under_another_name_is_refused(runner, archive, tm
     assert not reports.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("../out", tarfile.REGTYPE), ("/out", tarfile.REGTYPE), ("in", tarfile.SYMTYPE)]
+)
+def test_an_archive_writes_nothing_but_files_below_its_folder(tmp_path, name, kind):
+    path, member = tmp_path / "packed.tar.gz", tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "../out"
+    with tarfile.open(path, "w:gz") as packed:
+        packed.addfile(member)
+    with pytest.raises(RecordError, match=f"'{name}' is a link, or leads out of it"):
+        kit.unpack(path, tmp_path / "folder")
+    assert [one.name for one in tmp_path.iterdir()] == ["packed.tar.gz"]
+
+
 def test_an_archive_that_was_changed_or_is_none_is_refused(runner, archive, tmp_path, capsys):
     path = archive()
-    with tarfile.open(path) as packed:
-        packed.extractall(tmp_path / "open", filter="data")
+    kit.unpack(path, tmp_path / "open")
     tuning = tmp_path / "open" / H200 / "eie_table4" / "tuning.csv"
     tuning.write_text(tuning.read_text().replace("cublas", "cublaslt", 1))
     with tarfile.open(path, "w:gz") as packed:
