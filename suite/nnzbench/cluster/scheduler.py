@@ -109,8 +109,10 @@ class Scheduler:
                 elif not self.queued and time.monotonic() - idle_since > PATIENCE_S:
                     raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
         for gpu, model in self.models.items():
-            done = Done(time.monotonic() - model.started, tuple(model.not_done()))
-            for line in list(done.lines(model.schedule))[self.ends is None :]:  # the first is about the time planned
+            done = Done(time.monotonic() - model.started, tuple(model.not_done())).lines(model.schedule)
+            if self.ends is None:
+                next(done)  # of the time that was planned
+            for line in done:
                 self.progress.note(line)
             for line in self._where(gpu, model):
                 self.progress.note(line)
@@ -127,14 +129,14 @@ class Scheduler:
             yield f"In {lasted:.0f} s {gpus} in use for {busy / lasted / units:.0%} of the time."
 
     def _finished(self) -> bool:
-        busy = any(worker.future is not None for worker in self.workers.values())
+        if not self.models or any(worker.future is not None for worker in self.workers.values()):
+            return False
+        return self._over() or not any(model.queue or model.short for model in self.models.values())
+
+    def _over(self) -> bool:
+        """Whether nothing more is to be begun."""
         left = self._left()
-        over = left is not None and left <= 0.0
-        return (
-            bool(self.models)
-            and not busy
-            and (over or not any(model.queue or model.short for model in self.models.values()))
-        )
+        return left is not None and left <= 0.0
 
     def _left(self) -> float | None:
         """Seconds; None for all that it takes."""
@@ -350,10 +352,10 @@ class Scheduler:
         for phase, seconds in part.seconds.items():
             model.phases[phase] += seconds
         rest = run.waiting(step.problem, step.kernels, step.scope)
-        left, back = self._left(), part.lost
+        back = part.lost
         if part.lost and rest:
             model.again(step, rest)
-        elif part.short and (left is None or left > 0.0):
+        elif part.short and not self._over():
             back = model.again(step, part.short, short=True)
             what = "is tried again when no other worker is at work" if back else "is left out, go on with --resume"
             kernels = ", ".join(part.short)

@@ -66,6 +66,8 @@ class Model:
         memory.
         """
         pace = self.taken / self.predicted
+        if left_s is not None and left_s <= 0.0:
+            return None
 
         def away(step: Step) -> bool:
             known = [self.homes[one] for one in begun(step.experiment, step.problem) if one in self.homes]
@@ -76,7 +78,7 @@ class Model:
             later, of = step.scope != self.queue[0].scope, matrix_of(step.problem)
             return later, away(step), of != matrix, left_s is None and of in others, at
 
-        while self.queue and (left_s is None or left_s > 0.0):
+        while self.queue:
             at, step = min(enumerate(islice(self.queue, NEAR)), key=place)
             if left_s is None or step.seconds * pace <= left_s:
                 del self.queue[at]
@@ -89,7 +91,7 @@ class Model:
         for at, step in enumerate(self.put_off):
             if left_s is not None and step.seconds * alone <= left_s:
                 return self.put_off.pop(at)
-        if sole and self.short and (left_s is None or left_s > 0.0):
+        if sole and self.short:
             return self.short.pop(min(range(len(self.short)), key=lambda at: away(self.short[at])))
         return None
 

@@ -85,6 +85,8 @@ class Measurement:
     """False where the wall cap or the sample limit ended the measurement."""
     behind: bool = False
     """True where it was ended early, because a competing candidate is clearly faster."""
+    far: bool = False
+    """True where that one is over `FAR_BEHIND` times as fast."""
 
     @property
     def median(self) -> float:
@@ -219,7 +221,7 @@ def _sample(
 
     start = clock()
     step = FEWEST_SAMPLES  # a slow kernel must be able to stop at the wall cap
-    stable = behind = False
+    stable = behind = far = False
     while True:
         samples += batch(min(step, rule.max_samples - len(samples)))
         if len(clocks) < 2:
@@ -227,11 +229,12 @@ def _sample(
         stable = rule.settled(samples, step_us)
         lead = min(samples) / to_beat_us if to_beat_us else 0.0
         behind = not stable and lead > BEHIND
-        if behind and (lead > FAR_BEHIND or len(samples) >= rule.min_samples // 2):
+        far = behind and lead > FAR_BEHIND
+        if behind and (far or len(samples) >= rule.min_samples // 2):
             break
         if stable or len(samples) >= rule.max_samples or clock() - start >= rule.max_seconds:
             break
         step = max(1, rule.min_samples // 2)
     read_clock()
     mhz_median = statistics.median(clocks) if clocks else None
-    return Measurement(tuple(samples), mhz_median, tuple(sorted(throttled)), stable, behind)
+    return Measurement(tuple(samples), mhz_median, tuple(sorted(throttled)), stable, behind, far)

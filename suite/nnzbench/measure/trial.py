@@ -319,8 +319,7 @@ class _Trial:
                         continue
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
-            lead = min(found[policy].samples_us) / to_beat if to_beat else 0.0
-            if self.conditions.first_decides and found[policy].behind and lead > FAR_BEHIND:
+            if self.conditions.first_decides and found[policy].far:
                 far = f"not timed: over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
             if len(runs) > 1:
                 check_copies(self.candidate, runs, prepared, first, self.truth)

@@ -26,9 +26,9 @@ TOLERANCE = {
 Inputs are already rounded to their class, so f32 errors come from the order of fp32 sums alone; `winograd` is fp32
 whose transforms of tiles magnify that rounding; tf32 rounds each operand to 11 bits; f16 and bf16 round the stored
 result; `f16_sums` also each sum of a run of 16 products, half a bit, which is 8e-3 if all went one way; sums of i8
-products are exact; f8 products are exact, their sums lose bits in tensor cores and are stored as fp16;
-through tens of blocks of random weights (`f8_network`) that rounding comes to a fifth of the result, a seventh of what
-other weights make of it.
+products are exact; f8 products are exact, their sums lose bits in tensor cores and are stored as fp16; through tens
+of blocks of random weights (`f8_network`) that rounding comes to a fifth of the result, a seventh of what other weights
+make of it.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,24 +68,23 @@ def reference(problem: Problem, operands: Operands) -> Reference:
     if problem.conv is not None:
         return _convolution(problem, operands)
     a, b = operands.sparse, operands.dense["b"]
-    step = max(1, BLOCK // max(1, a.k))
-    bands = (a.band(at, min(at + step, a.m)) for at in range(0, a.m, step))
-    product = _product((_left(band, b.shape[1]) for band in bands), a.m, b)
+    product = _product(lambda at, end: _left(a.band(at, end), b.shape[1]), a.m, b)
     return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
 
 
 def dense_reference(a: Array, b: Array) -> Reference:
     """Of A (m, k) B (k, n), some rows of A at a time."""
-    step = max(1, BLOCK // max(1, a.shape[1]))
-    return _product((a[at : at + step].astype(np.float64) for at in range(0, len(a), step)), len(a), b)
+    return _product(lambda at, end: float64(a[at:end]), len(a), b)
 
 
-def _product(bands: Iterable[Any], m: int, b: Array) -> Reference:
-    """Of A (m, k), given by bands of rows in float64 (NumPy's or SciPy's), and B (k, n)."""
+def _product(rows_of: Callable[[int, int], Any], m: int, b: Array) -> Reference:
+    """Of A (m, k), whose rows from one to another are given in float64 (NumPy's or SciPy's), and B (k, n)."""
     value, scale = np.empty((m, b.shape[1])), np.empty((m, b.shape[1]))
-    end = 0
-    for rows in bands:
-        sizes, at, end = abs(rows), end, end + rows.shape[0]
+    step = max(1, BLOCK // max(1, len(b)))
+    for at in range(0, m, step):
+        end = min(at + step, m)
+        rows = rows_of(at, end)
+        sizes = abs(rows)
         for part in _parts(b.shape[1], len(b)):
             columns = float64(b[:, part])
             value[at:end, part] = rows @ columns
@@ -103,7 +102,7 @@ def _left(matrix: CSR, columns: int) -> Any:
     """The matrix in float64, dense where that is faster for that many columns: BLAS runs on all cores, SciPy on one."""
     size = matrix.m * matrix.k
     if matrix.nnz * columns > DENSE_REFERENCE * size and matrix.nnz * BLAS_SPEED * threads() > size:
-        return matrix.to_dense().astype(np.float64)
+        return float64(matrix.to_dense())
     return matrix.to_scipy()
 
 

@@ -26,7 +26,6 @@ DENSE, FP8 = kernel("dense_block", "f16"), kernel("fp8_block", "f8")
 SPARSE = kernel("sparse_block", "f16")
 ANYWHERE = Selector("sparse block fp16, zeros anywhere", ("sparse_block",), "f16", source="uniform")
 TWO_FOUR, TWO_FOUR_F8 = kernel("two_four_block", "f16"), kernel("two_four_block", "f8")
-NETWORKS = {"dense_block": "dense", "fp8_block": "dense", "two_four_block": "2:4", "sparse_block": "sparse"}
 _CASE = r"([\w.]+?_kv\d+_\d+x\d+x\d+)"
 _PART = r"(?P<math>f16|f8)_(?P<family>\w+?)_(?P<product>qkv|o|up|down|head)_(?P<by>.+)_b(?P<bytes>\d+)"
 HEADS = ("model", "cached", "zeros", "tokens at once", "")

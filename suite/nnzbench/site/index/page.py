@@ -16,7 +16,7 @@ from nnzbench import paths
 from nnzbench.claims import page as claims_page
 from nnzbench.facts import cells
 from nnzbench.facts.results import ResultSet, load
-from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.nnzbench import decoder_block
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
@@ -131,10 +131,9 @@ def _covered(
 
 def _models(results: ResultSet) -> dict[str, Any] | None:
     """What whole models do a second on a GPU, as a table; None where none is recorded."""
-    page = page_of(results.experiment)
-    if results.experiment != decoder_block.EXPERIMENT.name or page is None:
+    if results.experiment != decoder_block.EXPERIMENT.name:
         return None
-    found = decoder_block.by_model(View(results, page.attributes))
+    found = decoder_block.by_model(View(results, decoder_block.decoder_block().attributes))
     gpu = context.gpu_name(results.gpu, results.environment)
     folder = "/".join(results.folder.parts[-2:])
     return {"gpu": gpu, "folder": folder, "table": found.to_dict("split")} if len(found) else None
