@@ -18,7 +18,7 @@ from nnzbench.measure.outside import Outside, outside
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
-from nnzbench.measure.trial import Conditions, Outcome, failure, try_candidate
+from nnzbench.measure.trial import DEFAULT, Conditions, Outcome, failure, try_candidate
 from nnzbench.plans.plan import Candidate, Resources
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
@@ -172,7 +172,7 @@ class Attempts:
             clock=self.session.clock,
             work=work,
             to_beat_us=to_beat,
-            first_decides=about(kernel).role == "library",
+            first_decides=about(kernel).role == "library" and DEFAULT.search(candidate.variant) is None,
             operands=subject.operands,
             outside=None if ours else subject.outside,
         )

@@ -61,8 +61,9 @@ class Conditions:
     to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
     """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
     first_decides: bool = False
-    """Whether a candidate far behind under its first policy is refused under the others: of a library only the fastest
-    algorithm matters, and slow ones took half the GPU time of language-model layers."""
+    """Whether a candidate far behind under one policy is refused under those after it: of a library's algorithms only
+    the fastest matter, and its defaults, which papers divide by. Slow ones took half the GPU time of language-model
+    layers."""
     operands: Operands | None = None
     """Of the problem: they tell weights from dense operands, which the policy `stream` needs."""
     outside: Outside | None = None

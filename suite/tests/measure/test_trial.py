@@ -146,7 +146,7 @@ def test_candidates_are_measured_against_their_own_policy_alone(tmp_path):
 
 @pytest.mark.parametrize(("name", "status"), [("cublas", "unsupported"), ("fake", "ok")])
 def test_of_a_library_what_is_far_behind_is_timed_under_the_first_policy_alone(tmp_path, name, status):
-    kernel = FakeKernel(name, {"a": (5.0, ""), "b": (25.0, ""), "c": (15.0, "")})
+    kernel = FakeKernel(name, {"a": (5.0, ""), "b": (25.0, ""), "c": (15.0, ""), "d_default": (25.0, "")})
     sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot", "cold")))
     found = {(row.variant, row.policy): row for row in rows(tmp_path)}
     assert {key for key, row in found.items() if row.status != "ok"} == ({("b", "cold")} if name == "cublas" else set())
