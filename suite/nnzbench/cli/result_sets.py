@@ -40,9 +40,10 @@ def compare(ctx: click.Context, before: Path, after: Path | None, everything: bo
 
     Without AFTER: what results/ has of the same GPU and experiments.
 
-    A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 15 %, which is more
-    than two runs of one build have differed by, in time and in clock cycles; SAME within 4 % (hot) or 7 % (cold);
-    UNCLEAR between; FAILED where it was timed before and no longer passes. Brackets hold the bounds of the change.
+    A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 15 %, in time and in
+    clock cycles: more than this suite's kernels differ by in two runs of one build (library algorithms of one column
+    may, hot); SAME within 4 % (hot) or 7 % (cold); UNCLEAR between; FAILED where it was timed before and no longer
+    passes. Brackets hold the bounds of the change.
     Exit status 1 if any row is SLOWER or FAILED, 2 where the runs have no row in common.
     """
     result = compare_files(before, after) if after else compare_with_results(before, paths.results())

@@ -309,11 +309,11 @@ class _Task:
         timed = request.device != "cpu"
         ends = None if request.budget is None else request.started + request.budget
         with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
-            learning = None if ends is None else meanwhile.submit(lambda: (self.learn(timed), self.typical()))
+            learning = meanwhile.submit(lambda: (self.learn(timed), {} if ends is None else self.typical()))
             with connected(kind, request.workers, timed) as client, self.progress() as progress:
                 if kind == "local" and timed and request.workers and (said := crowding(request.workers)):
                     progress.tell(said)
-                costs, typical = learning.result() if learning else (Costs(), {})
+                costs, typical = learning.result()
                 what = (self.chosen, self.choice, self.known, self.place, request.device)
                 when = (costs, progress, ends, request.started)
                 summaries = Scheduler(client, *what, *when, queued=kind == "slurm", typical=typical).run()

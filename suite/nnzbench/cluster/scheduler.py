@@ -25,7 +25,7 @@ from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure import phases
 from nnzbench.measure.attempts import REASON_LENGTH
-from nnzbench.measure.budget import Done, Resources, Schedule, Step, make_schedule
+from nnzbench.measure.budget import Done, Resources, Schedule, Step, make_schedule, tuned
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, wanted_kernels
@@ -282,12 +282,7 @@ class Scheduler:
         runs = {one.name: run for one, run, _ in there}
         now = time.monotonic()
         if self.ends is None:
-            steps = abreast(
-                Step(one.name, one.paper, problem, tuple(waiting), "all", 0.0)
-                for one, run, some in there
-                for problem, names in some
-                if (waiting := run.waiting(problem, names))
-            )
+            steps = abreast(step for one, run, some in there for step in tuned(one, run, some, self.costs))
             schedule = Schedule(steps, frozenset(range(len(steps))), 0.0)
         else:
             gone = now - self.started

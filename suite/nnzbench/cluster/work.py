@@ -18,6 +18,8 @@ TRIES = 3
 """Workers that a step may cost, or times that it finds no memory, before it is left out."""
 NEAR = 64
 """Next steps among which a worker gets one of the matrix that it has already."""
+LONG_S = 60.0
+"""Predicted seconds of a step from which on it is begun in a run's first half: assembling a program takes minutes."""
 Unit = tuple[str, str]
 """Host and GPU."""
 Begun = tuple[str, str, str]
@@ -133,14 +135,16 @@ class Model:
 def abreast(steps: Iterable[Step]) -> tuple[Step, ...]:
     """The steps of each experiment in their order, evenly over the whole: some compile while others need the GPUs.
 
-    Those that follow one another with one matrix, in any type, stay together.
+    Those that follow one another with one matrix, in any type, stay together. Long ones are spread over the first half,
+    else the GPUs have nothing to do while the last of them is compiled.
     """
     placed: list[tuple[float, Step]] = []
     for _, some in groupby(steps, lambda step: step.experiment):
         mine, at = list(some), 0
         for _, group in groupby(mine, lambda step: matrix_of(replace(step.problem, dtype="f32"))):
             near = list(group)
-            placed += [((at + len(near) / 2) / len(mine), step) for step in near]
+            place = (at + len(near) / 2) / len(mine)
+            placed += [(place / 2 if max(one.seconds for one in near) > LONG_S else place, step) for step in near]
             at += len(near)
     return tuple(step for _, step in sorted(placed, key=itemgetter(0)))
 

@@ -4,7 +4,8 @@ A difference counts only where the medians' intervals are further apart than wha
 cause in the code, in time and in clock cycles. Samples of one run don't show that part: operands lie where the
 allocator put them, and every sample of the run pays for it alike. It was measured: of 3,102 pairs of unchanged kernels
 in two runs of one table on an H200, half differ by less than 0.3 % (hot) or 1.1 % (cold), 99 in 100 by 4.1 % or 6.8 %,
-the worst by 14 %.
+the worst by 14 %. On an H100 99.4 % of 5,052 pairs of kernels of this suite are the same, and none is called different;
+of 6,219 pairs of libraries' algorithms 96.7 % are, and 22 are called different: all hot, of one column, 3 to 18 us.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Literal
 from nnzbench.facts.crossover import times_as_fast
 from nnzbench.records import shown
 from nnzbench.records.files import folders, records_file
-from nnzbench.records.record import Record, RecordError, read_records
+from nnzbench.records.record import NOT_TIMED, Record, RecordError, read_records
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
@@ -27,7 +28,7 @@ SAME_WITHIN = {"hot": 0.04, "cold": 0.07, "stream": 0.04, "loop": 0.04}
 """Relative difference up to which two medians are called the same: 99 of 100 pairs of one build, hot and cold; streamed
 and looped launches are taken as hot ones, which they are timed like."""
 DIFFERENT_BEYOND = 0.15
-"""Smallest relative difference that is ever called one: no pair of one build."""
+"""Smallest relative difference that is ever called one: of one build, no pair of this suite's kernels."""
 Z = 3.5
 """Half width of a median's interval in standard errors: one false call in some 2,000 if noise were normal."""
 RESOLUTION_US = {"hot": 0.025, "cold": 0.25, "stream": 0.025, "loop": 0.025}
@@ -96,7 +97,7 @@ def compare_with_results(before: Path, results: Path) -> Comparisons:
 def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
     """Compares rows with equal keys; only rows timed in `before` can regress."""
     a = {(record.gpu, *record.key): record for record in before if record.median_us is not None}
-    new = {(record.gpu, *record.key): record for record in after}
+    new = {(record.gpu, *record.key): record for record in after if not record.reason.startswith(NOT_TIMED)}
     rows = tuple(_judge(record, new[key]) for key, record in a.items() if key in new)
     only_after = sum(1 for key, record in new.items() if record.median_us is not None and key not in a)
     return Comparisons(rows, len(a) - len(rows), only_after)

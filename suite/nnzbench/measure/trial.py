@@ -35,7 +35,7 @@ from nnzbench.problems.parts import over_parts
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference
 from nnzbench.records.beside import Scope
-from nnzbench.records.record import Status
+from nnzbench.records.record import NOT_TIMED, Status
 
 T = TypeVar("T")
 
@@ -321,7 +321,7 @@ class _Trial:
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
             if self.conditions.first_decides and found[policy].far:
-                far = f"not timed: over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
+                far = f"{NOT_TIMED}over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
             if len(runs) > 1:
                 check_copies(self.candidate, runs, prepared, first, self.truth)
             # after the first one the clock is up, and stays so: the host checks nothing in between

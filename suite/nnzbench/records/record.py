@@ -28,6 +28,8 @@ SCHEMA = "nnzbench/1"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
 _STATUSES: tuple[str, ...] = get_args(Status)
+NOT_TIMED = "not timed: "
+"""What the reason of a row begins with whose candidate is right, and too far behind others to be timed."""
 MOST_ROWS, MOST_LETTERS = 1 << 20, 1 << 29
 """Of a file; of the largest published one 67,000 and 20 million."""
 SHORTEST_US, LONGEST_US = 1e-6, 1e12

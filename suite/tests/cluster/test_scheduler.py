@@ -384,6 +384,12 @@ def test_experiments_advance_together_and_those_of_one_matrix_stay_together():
         assert [one for one in found if one.experiment == name] == some
 
 
+def test_what_takes_minutes_to_compile_is_begun_in_the_first_half():
+    steps = [step(f"p{at}", source=f"uniform:{at}") for at in range(20)]
+    steps[-1] = replace(steps[-1], seconds=200.0)
+    assert abreast(steps).index(steps[-1]) <= 10
+
+
 def test_workers_take_several_matrices_at_a_time_each_its_own():
     """Of 25 experiments, all types and widths of a matrix are one worker's, though others take steps in between."""
     steps = [

@@ -8,7 +8,7 @@ from fake_records import record
 
 from nnzbench.cli import main
 from nnzbench.facts.runs import compare
-from nnzbench.records.record import append
+from nnzbench.records.record import NOT_TIMED, append
 
 
 def row(us=10.0, spread=0.1, samples=25, clock=1980.0, **changes):
@@ -79,6 +79,12 @@ def test_a_kernel_that_stopped_being_correct_is_failed_and_a_regression():
     result = compare([row()], [failed()])
     assert result.rows[0].verdict == "FAILED"
     assert result.regressed
+
+
+def test_a_candidate_that_the_second_run_did_not_time_for_being_far_behind_is_no_failure():
+    behind = fake_failed(row(), "unsupported", f"{NOT_TIMED}over 4 times as slow as another candidate")
+    result = compare([row()], [behind])
+    assert (result.rows, result.only_before, result.regressed) == ((), 1, False)
 
 
 def test_rows_of_one_run_only_are_counted_not_compared():

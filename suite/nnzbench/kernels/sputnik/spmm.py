@@ -133,7 +133,7 @@ def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
     widest = vector_width(n, itemsize)
     tiles = [tile for tile in _TILES[min(4, widest)] if tile.x < 2 * n and 16 * tile.x >= min(n, 64)]
     if n in (4, 8):  # wide vectors leave a row one lane or two
-        tiles += [Tile(8, n, n // 2, 2, prefetch=True), Tile(32 // n, n, n, 1, ahead=32, prefetch=True)]
+        tiles += [Tile(64 // n, n, n // 2, 2, prefetch=True), Tile(32 // n, n, n, 1, ahead=32, prefetch=True)]
     if widest == 8:
         wide = [tile for tile in tiles if tile.vector_b == 4 and tile.width >= 8]
         tiles += [

@@ -166,7 +166,7 @@ def test_the_heuristic_is_the_papers():
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
-@pytest.mark.parametrize("n", [1, 3, 8, 30, 49, 196, 256, 12544])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 16, 30, 49, 64, 196, 256, 12544])
 def test_every_tile_fits_its_problem(n, itemsize):
     for tile in [heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize)]:
         assert n % tile.vector_b == 0
