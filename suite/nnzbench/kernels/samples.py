@@ -30,6 +30,7 @@ PROBLEMS = (
     _problem("spmm", 16, 512, 66, 0.5),
     _problem("spmm", 16, 512, 49, 0.9),
     _problem("spmm", 16, 512, 8, 0.5),
+    _problem("spmm", 16, 512, 4, 0.5),
     # Enough blocks for the largest tiles on the largest GPU.
     _problem("spmm", 2048, 256, 512, 0.99),
     _problem("spmm", 16, 512, 128, 0.75, "balanced:0"),
