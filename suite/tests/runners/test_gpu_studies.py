@@ -1,66 +1,26 @@
-"""Where blocks run, on schedulers that are known, and a trace of a network; `devices` is tested beside its page."""
+"""The studies behind one command line; each is tested in a file of its own, `devices` beside its page."""
 
-import heapq
 import json
 
-import numpy as np
 import pytest
+from fakes import FakeDevice
 
 RUNNER = "gpu_studies"
-SMS = 8
 
 
-def grid_of(runner, first, per_sm=1, count=4 * SMS, lengths=None, late=0):
-    """Blocks of the first wave on the multiprocessors of `first`, others where one ended; one in `late` comes early."""
-    lengths = np.full(count, 30_000) if lengths is None else lengths
-    sm, began, ended = (np.zeros(count, np.int64) for _ in range(3))
-    running = []
-    for block in range(count):
-        if block < SMS * per_sm:
-            sm[block], began[block] = first(block), 10 * block
-        else:
-            began[block], sm[block] = heapq.heappop(running)
-            began[block] += 1000
-        ended[block] = began[block] + lengths[block]
-        heapq.heappush(running, (int(ended[block]), int(sm[block])))
-    return runner.Grid("equal", per_sm, sm, began, ended)
+@pytest.mark.parametrize("study", ["blocks", "launching"])
+def test_a_study_without_a_gpu_is_refused_in_a_sentence(runner, monkeypatch, capsys, tmp_path, study):
+    monkeypatch.setattr("studies.open_gpu", FakeDevice)
+    assert runner.main([study, "--out", str(tmp_path)]) == 2
+    assert "on a GPU, and none works here" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("per_sm", [1, 2])
-def test_the_formulas_own_scheduler_is_recognised(runner, per_sm):
-    found = runner.told(grid_of(runner, lambda block: runner.formula(np.array(block), SMS), per_sm), SMS)
-    assert found["first wave"] == str(SMS * per_sm)
-    assert found["as the formula"] == found["a round of SMs has each once"] == "100 %"
-    assert found["blocks an SM has of it"] == f"{per_sm} to {per_sm}"
-    assert found["later blocks in order"] == found["put where a block ended last"] == "100 %"
-
-
-def test_another_first_wave_is_not_the_formulas_and_still_goes_round(runner):
-    found = runner.told(grid_of(runner, lambda block: block % SMS), SMS)
-    assert found["as the formula"] == "25 %"
-    assert found["a round of SMs has each once"] == found["next block on the next SM"] == "100 %"
-
-
-def test_a_scheduler_that_fills_one_multiprocessor_after_another_does_not_go_round(runner):
-    found = runner.told(grid_of(runner, lambda block: block // 2 % SMS, per_sm=2), SMS)
-    assert found["a round of SMs has each once"] == "50 %"
-
-
-def test_uneven_blocks_follow_those_that_end_first(runner):
-    lengths = np.linspace(120_000, 30_000, 4 * SMS).astype(int)
-    found = runner.told(grid_of(runner, lambda block: block, lengths=lengths), SMS)
-    assert found["later blocks in order"] == found["put where a block ended last"] == "100 %"
-    assert runner.in_order(np.array([0, 5000, 1000])) == 0.5
-
-
-def test_the_formula_is_the_papers_on_a_v100(runner):
-    assert runner.formula(np.array([0, 1, 39, 40, 79]), 80).tolist() == [0, 2, 78, 1, 79]
-
-
-def test_the_page_names_the_gpu_and_every_grid(runner):
-    text = runner.page("NVIDIA X", SMS, [grid_of(runner, lambda block: block % SMS)] * 2)
-    assert text.count("| equal |") == 2
-    assert "# Where blocks run on NVIDIA X" in text
+def test_each_study_says_what_it_measures(runner, capsys):
+    for study in ("devices", "blocks", "busy", "launching"):
+        with pytest.raises(SystemExit, match="0"):
+            runner.main([study, "--help"])
+        assert f"python runners/gpu_studies.py {study} " in capsys.readouterr().out
 
 
 def test_kernels_of_a_trace_are_summed_in_their_order(runner, tmp_path):
@@ -71,4 +31,4 @@ def test_kernels_of_a_trace_are_summed_in_their_order(runner, tmp_path):
         {"ph": "M"},
     ]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
-    assert runner.kernels_us(tmp_path / "trace.json") == [3.5, 2.0]
+    assert runner.busy.kernels_us(tmp_path / "trace.json") == [3.5, 2.0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import sys
+import importlib
+from collections.abc import Iterator
 from dataclasses import astuple, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -23,14 +23,10 @@ from nnzbench.site import gpu_libraries
 
 
 @pytest.fixture(scope="module")
-def runner() -> ModuleType:
-    path = Path(__file__).resolve().parents[4] / "runners" / "gpu_studies.py"
-    spec = importlib.util.spec_from_file_location("gpu_studies", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def runner() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).resolve().parents[4] / "runners"))
+        yield importlib.import_module("studies.devices")
 
 
 def pretended(name: str, value: int) -> GpuDevice:

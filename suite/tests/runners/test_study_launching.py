@@ -5,7 +5,7 @@ import pytest
 
 from nnzbench.predict import launching
 
-RUNNER = "gpu_studies"
+RUNNER = "studies.launching"
 US = {"sputnik": 10.0, "sputnik_unscaled": 11.0, "sputnik_unsorted": 22.0, "cublas": 5.0, "cublas_f16_sums": 4.0}
 LONGER = {"hot": 0.0, "loop": 1.0, "pair": 6.0}
 
@@ -26,7 +26,7 @@ def test_a_program_is_set_over_another_on_the_same_problems():
 
 
 def test_the_page_tells_each_program_each_way_and_by_method(runner):
-    text = runner.launching_page("GPU", table())
+    text = runner.page("GPU", table())
     assert text.count("| pair |") == text.count("| loop |") == len(US)
     assert text.count("| magnitude pruning |") == text.count("| l0 regularization |") == 3
     assert set(launching.PROGRAMS) == set(US)
