@@ -19,6 +19,7 @@ from vendor_candidates import check_on_gpu
 
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.tensor import spmm
+from nnzbench.kernels.tensor.spmm_tilings import tilings
 from nnzbench.problems import tables
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.reference import reference
@@ -88,7 +89,7 @@ def test_panels_go_round_their_ring(gpu, dtype):
     data = whole(matrix(70, 2100, 0.1, full=35), 40, dtype)
     some = problem(data, dtype)
     expected = reference(some, data).value
-    found = spmm.tilings(some, data.sparse, gpu.arch, "tf32" if dtype == "f32" else "")
+    found = tilings(some, data.sparse, gpu.arch, "tf32" if dtype == "f32" else "")
     whole_k = dict.fromkeys(replace(one, slices=1, separate=False) for one in found)
     for variant, result in results(gpu, spmm.plans(some, data, gpu.arch, whole_k)):
         assert np.array_equal(result, expected), variant

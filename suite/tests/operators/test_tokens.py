@@ -9,7 +9,8 @@ from on_cpu import fresh_cache, matrix  # noqa: F401
 import nnzbench
 from nnzbench.advise import api
 from nnzbench.kernels import registry
-from nnzbench.kernels.tensor.spmm import make_plan, tilings
+from nnzbench.kernels.tensor.spmm import make_plan
+from nnzbench.kernels.tensor.spmm_tilings import tilings
 from nnzbench.operators import packed, tokens
 from nnzbench.operators.make import draft, make, remake
 from nnzbench.plans.plan import Unsupported

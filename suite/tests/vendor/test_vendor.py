@@ -13,6 +13,7 @@ from vendor_candidates import check_all, every, product
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cublas import ALGORITHMS, FURTHER
+from nnzbench.kernels.vendor.storage import dense_weights
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 
@@ -62,7 +63,7 @@ def test_cublas_offers_each_math_mode_in_every_layout(gpu):
 def test_unpruned_weights_are_those_of_the_pattern_and_have_no_zeros():
     _, operands = make(33, 17, 4, "bf16")
     matrix = operands.sparse
-    whole, pruned = (vendor_support.dense_weights(matrix, "bf16", pruned=one) for one in (False, True))
+    whole, pruned = (dense_weights(matrix, "bf16", pruned=one) for one in (False, True))
     assert (whole != 0).all()
     assert np.array_equal(whole[pruned != 0], pruned[pruned != 0])
 

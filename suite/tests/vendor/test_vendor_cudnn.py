@@ -17,6 +17,7 @@ from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn_graphs, support
+from nnzbench.kernels.vendor.storage import before_pruning
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session, open_libraries
 from nnzbench.measure.trial import enumerate_candidates
@@ -61,7 +62,7 @@ def test_a_product_runs_as_the_1x1_convolution_that_it_is(gpu):
     a = matrix(5, 9)
     b = np.linspace(-1, 1, 189, dtype=np.float32).reshape(9, 21)
     problem, operands = Problem("test", "t", "spmm", 5, 9, 21, 0.5, ""), Operands(a, {"b": b}, "")
-    whole = dense_reference(support.before_pruning(a), b)
+    whole = dense_reference(before_pruning(a), b)
     found = every_of("cudnn_1x1")(problem, operands, gpu)
     assert len(found) == 10
     assert all(name.endswith("_unpruned") for name in found)  # as cuBLAS's rows that it stands beside

@@ -24,7 +24,8 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.sputnik.layers import bias_relu_plan
 from nnzbench.kernels.vendor import support
-from nnzbench.kernels.vendor.support import CUDA_TYPE, RESULT_TYPE, WORKSPACE_BYTES, Inputs, Output, Preparing, library
+from nnzbench.kernels.vendor.storage import CUDA_TYPE, RESULT_TYPE, dense_weights
+from nnzbench.kernels.vendor.support import WORKSPACE_BYTES, Inputs, Output, Preparing, library
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.problems.operands import F8_SCALE, Operands
@@ -55,7 +56,7 @@ class GemmCase:
     c_turned: bool = False
     """Whether the result is stored (n, m) row-major."""
     pruned: bool = True
-    """Whether the weights are the problem's, or those before pruning (`support.before_pruning`)."""
+    """Whether the weights are the problem's, or those before pruning (`storage.before_pruning`)."""
 
     @property
     def variant(self) -> str:
@@ -75,7 +76,7 @@ class GemmCase:
 
     def weights(self, a: CSR) -> Callable[[], Array]:
         """Makes the weights (m, k) as they lie in memory."""
-        return lambda: support.dense_weights(a, self.dtype, self.transposed, self.pruned)
+        return lambda: dense_weights(a, self.dtype, self.transposed, self.pruned)
 
     def truth(self, device: GpuDevice, a: CSR, b: Array) -> Callable[[], Reference] | None:
         """What its result is compared with, where that is not the problem's."""

@@ -25,6 +25,7 @@ from nnzbench.kernels.vendor import cudnn_graphs as graphs
 from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cublas import MODES, UNPRUNED
 from nnzbench.kernels.vendor.cudnn_graphs import Handle, graph_errors
+from nnzbench.kernels.vendor.storage import before_pruning, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor.support import Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
@@ -188,13 +189,13 @@ class Search:
 
     def _tensors(self) -> tuple[Array, Array]:
         c, dtype = self.conv, self.problem.dtype
-        image = support.to_storage(self.operands.dense["x"], dtype)
-        filters = support.dense_weights(self.operands.sparse, dtype).reshape(c.filters, c.channels, c.r, c.s)
+        image = to_storage(self.operands.dense["x"], dtype)
+        filters = dense_weights(self.operands.sparse, dtype).reshape(c.filters, c.channels, c.r, c.s)
         return self._laid_out(image), self._laid_out(filters)
 
     def _laid_out(self, array: Array) -> Array:
         n, c, h, w = array.shape
-        return support.swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
+        return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
 
     def _try(self, index: int, arrays: Mapping[int, DeviceArray], size: int, fastest: float) -> list[float]:
         """Microseconds of a plan whose workspace has so many bytes: of one run where that is clearly behind."""
@@ -263,7 +264,7 @@ class Pointwise(Cudnn):
     def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
         height = next(rows for rows in range(math.isqrt(problem.n), 0, -1) if problem.n % rows == 0)
         conv = ConvShape(1, problem.k, height, problem.n // height, problem.m, 1, 1)
-        whole = CSR.from_dense(support.before_pruning(operands.sparse))
+        whole = CSR.from_dense(before_pruning(operands.sparse))
         image = replace(operands, sparse=whole, dense={"x": operands.dense["b"].reshape(1, problem.k, height, -1)})
         layer = replace(problem, op="conv2d", conv=conv)
         truth = functools.cache(functools.partial(reference, layer, image))

@@ -14,7 +14,8 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cusparse_support import Descriptors, Handle, occupied, prepare_call, stored
-from nnzbench.kernels.vendor.support import CUDA_TYPE, Inputs, Output, Preparing
+from nnzbench.kernels.vendor.storage import CUDA_TYPE, to_storage
+from nnzbench.kernels.vendor.support import Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands
@@ -105,7 +106,7 @@ def prepare(inputs: Inputs, case: Case, problem: Problem, operands: Operands) ->
     none, shape, n = int(lib.Operation.NON_TRANSPOSE), (matrix.m, matrix.k, matrix.nnz), b.shape[1]
     if op == "sddmm":
         weights = preparing.arrays(("pattern",), lambda: (matrix.offsets, matrix.indices))
-        left = preparing.array(("a",), lambda: support.to_storage(operands.dense["a"], dtype))
+        left = preparing.array(("a",), lambda: to_storage(operands.dense["a"], dtype))
         right = preparing.dense(b, dtype, case.layout == "row")
         output, others = Output(inputs.device, (matrix.nnz,), dtype), [left, right]
 

@@ -15,7 +15,8 @@ import scipy.sparse
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.vendor import support
-from nnzbench.kernels.vendor.support import CUDA_TYPE, Closable, Preparing, Result, to_storage
+from nnzbench.kernels.vendor.storage import CUDA_TYPE, to_storage
+from nnzbench.kernels.vendor.support import Closable, Preparing, Result
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Prepared, Unsupported
 

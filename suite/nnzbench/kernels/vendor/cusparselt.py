@@ -18,7 +18,8 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cublas import scalars_of
-from nnzbench.kernels.vendor.support import CUDA_TYPE, RESULT_TYPE, WORKSPACE_BYTES, Inputs, Output, Preparing
+from nnzbench.kernels.vendor.storage import CUDA_TYPE, RESULT_TYPE, dense_weights
+from nnzbench.kernels.vendor.support import WORKSPACE_BYTES, Inputs, Output, Preparing
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
@@ -169,7 +170,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
     what = f"cusparselt {case.variant}"
     product = support.refusing(what, lambda: Product(handle, case, dtype, (a.m, a.k, n)))
     try:
-        sparse = preparing.array((support.WEIGHTS, dtype, False), lambda: support.dense_weights(a, dtype))
+        sparse = preparing.array((support.WEIGHTS, dtype, False), lambda: dense_weights(a, dtype))
         compressed = support.refusing(what, lambda: product.compress(device, sparse))
         dense = preparing.dense(b, dtype, case.column_major)
         output = Output(device, (a.m, n), dtype)
