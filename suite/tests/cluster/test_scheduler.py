@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,27 +15,17 @@ from fake_records import record
 from fakes import FakeKernel
 
 from nnzbench.cluster import scheduler, worker
-from nnzbench.cluster.work import Model, abreast
+from nnzbench.cluster.work import Model
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.measure import trial
-from nnzbench.measure.budget import DAMPING_S, Schedule, Step
+from nnzbench.measure.budget import DAMPING_S
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import matrix_of
-from nnzbench.problems.problem import Problem, parse
 from nnzbench.records.beside import MEMORY, TUNING, Memory, Tuning, Use
 from nnzbench.records.folder import Kept
 
 pytestmark = pytest.mark.usefixtures("clock")
-
-
-def step(name, scope="first", source="uniform:0", dtype="f32"):
-    return Step("one", "paper", Problem("one", name, "spmm", 8, 8, 8, 0.5, source, dtype), ("k",), scope, 1.0)
-
-
-def model_of(*steps):
-    return Model(Schedule(steps, frozenset(), 100.0), {}, deque(steps), 0.0)
 
 
 def snapshots(tmp_path):
@@ -156,21 +145,6 @@ def test_a_run_that_is_gone_on_with_tunes_problems_on_the_gpus_that_they_were_be
     tuned_on_few_gpus(tmp_path)
 
 
-def test_a_problem_of_another_type_is_for_the_gpu_that_the_first_was_begun_on():
-    """Pages compare fp32 kernels with dense fp16."""
-    names = ("a_8x8x8_50_uniform", "a_8x8x8_50_uniform_f16", "b_8x8x8_50_uniform")
-    fp32, fp16, other = steps = [step(name, dtype=parse(name).dtype) for name in names]
-    model = model_of(*steps)
-    here, there = ("host", "GPU 0"), ("host", "GPU 1")
-    assert model.next_step(here, (), None) is fp32
-    model.begin(fp32, here)
-    assert model.next_step(there, (), None) is other
-    assert model.next_step(there, (), None) is fp16  # better than nothing
-    model.queue.extend([fp16, other])
-    model.forget(fp32, here)
-    assert model.next_step(there, (), None) is fp16
-
-
 @pytest.mark.parametrize("answers", [True, False])
 def test_of_work_that_does_not_end_what_is_done_is_kept_when_the_time_is_over(tmp_path, monkeypatch, clock, answers):
     parts = {}
@@ -209,17 +183,6 @@ def test_a_worker_at_work_tells_what_it_has_done_so_far(tmp_path, monkeypatch):
         assert part.seconds["preparing"] > 0.0  # which is under way
         assert len({row.problem for row in part.records}) == 1
     assert worker.so_far() is None
-
-
-def test_a_step_that_did_not_fit_while_all_waited_for_the_gpu_is_done_when_nothing_else_is_left():
-    late = replace(step("p0"), seconds=10.0)
-    model = model_of(late)
-    model.predicted, model.taken = 30.0, 120.0
-    model.phases["waiting"] = 90.0
-    assert model.next_step(("host", "GPU"), (), 9.0) is None
-    assert list(model.not_done()) == [late]
-    assert model.next_step(("host", "GPU"), (), 11.0) is late
-    assert not list(model.not_done())
 
 
 def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monkeypatch):
@@ -358,54 +321,6 @@ def test_a_gpu_whose_worker_died_measuring_it_is_measured_by_the_next(tmp_path, 
     client = Client({"w": "h200"}, instead=dies_settling)
     run(tmp_path, monkeypatch, client, ends=100.0, names=("one",))
     complete(rows(tmp_path))
-
-
-def test_tuning_waits_for_the_first_choices_though_it_has_the_matrix_and_the_gpu():
-    first, tuned = step("p0", "first"), step("p1", "all", "uniform:1")
-    model, unit = model_of(first, tuned), ("host", "GPU")
-    model.begin(tuned, unit)
-    model.begin(first, ("host", "another"))
-    assert model.next_step(unit, (), None) is first
-    assert model.next_step(unit, (), None) is tuned
-
-
-def test_experiments_advance_together_and_those_of_one_matrix_stay_together():
-    def steps(experiment, matrices, each):
-        return [
-            replace(step(f"p{at}-{n}", source=f"uniform:{at}", dtype=("f32", "f16")[n % 2]), experiment=experiment)
-            for at in range(matrices)
-            for n in range(each)
-        ]
-
-    every = {name: steps(name, matrices, each) for name, matrices, each in (("a", 9, 1), ("b", 3, 4), ("c", 1, 2))}
-    found = abreast([one for some in every.values() for one in some])
-    assert "".join(one.experiment for one in found) == "aabbbbaaabbbbccaaabbbba"
-    for name, some in every.items():
-        assert [one for one in found if one.experiment == name] == some
-
-
-def test_what_takes_minutes_to_compile_is_begun_in_the_first_half():
-    steps = [step(f"p{at}", source=f"uniform:{at}") for at in range(20)]
-    steps[-1] = replace(steps[-1], seconds=200.0)
-    assert abreast(steps).index(steps[-1]) <= 10
-
-
-def test_workers_take_several_matrices_at_a_time_each_its_own():
-    """Of 25 experiments, all types and widths of a matrix are one worker's, though others take steps in between."""
-    steps = [
-        replace(step(f"p{at}-{n}", source=f"uniform:{5 * e + at}"), experiment=f"e{e}")
-        for e in range(25)
-        for at in range(5)
-        for n in range(4)
-    ]
-    model = model_of(*abreast(steps))
-    matrices, made = dict.fromkeys(range(12), ()), 0
-    for turn in range(len(steps)):
-        at = turn * 7 % 12
-        taken = model.next_step(("host", "GPU"), matrices[at], None, set(matrices.values()))
-        made += matrices[at] != matrix_of(taken.problem)
-        matrices[at] = matrix_of(taken.problem)
-    assert made < 1.2 * 25 * 5
 
 
 def test_the_pace_is_that_of_the_steps_and_not_of_the_whole_run(tmp_path, monkeypatch, clock):

@@ -9,11 +9,14 @@ from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
+from nnzbench.records.beside import Tuning
 from nnzbench.records.record import read_records
 
 PEAKS = Peaks(
     copy_gbs=4000.0, l2_gbs=8000.0, fp32_tflops=50.0, floor_hot_us=1.0, floor_cold_us=3.0, l2_bytes=50_000_000
 )
+SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}
+"""Variants, the first the fastest."""
 
 
 class Small(Experiment):
@@ -61,3 +64,7 @@ def sweep(tmp_path, *kernels, device=None, choice=None, progress=None, exp=None)
 
 def rows(tmp_path):
     return read_records(tmp_path / "out" / "records.csv")
+
+
+def tuning(kernel="cublas", problem="p0", candidates=4, seconds=8.0, scope="all", device="cupy"):
+    return Tuning(problem, "f32", kernel, device, "hot+cold", candidates, candidates, seconds, scope)

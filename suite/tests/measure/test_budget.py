@@ -1,7 +1,6 @@
-"""Runs with a time limit: what comes first, what is left out, what a later run goes on with, what it costs."""
+"""Runs with a time limit: what comes first, what is left out, what a later run goes on with."""
 
 import contextlib
-import csv
 import math
 import random
 from dataclasses import replace
@@ -9,24 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
-from small_sweeps import PEAKS, Small
+from small_sweeps import PEAKS, SLOW, Small, tuning
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.registry import About
 from nnzbench.measure import costs as prices
 from nnzbench.measure.budget import Resources, Schedule, Step, carry_out, make_schedule, spread
-from nnzbench.measure.costs import GPU_S, UNKNOWN_S, Costs, learn
+from nnzbench.measure.costs import GPU_S, Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work, run_experiment
 from nnzbench.measure.trial import first_choices
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.records.beside import TUNING, Tuning
+from nnzbench.records.beside import TUNING
 from nnzbench.records.record import RecordError, read_records
-
-SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}
-
 
 PROBLEM = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
 
@@ -299,73 +295,6 @@ def test_each_beginning_of_a_table_lies_evenly_over_it(count):
     for some in range(2, count):
         gaps = [b - a for a, b in zip([0, *sorted(order[:some])], [*sorted(order[:some]), count], strict=True)]
         assert max(gaps) <= 4 * math.ceil(count / some)
-
-
-def tuning(kernel="cublas", problem="p0", candidates=4, seconds=8.0, scope="all", device="cupy"):
-    return Tuning(problem, "f32", kernel, device, "hot+cold", candidates, candidates, seconds, scope)
-
-
-def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kernel():
-    other, costs = replace(PROBLEM, name="p1"), Costs()
-    assert costs.first("one", PROBLEM, "row_stream") == UNKNOWN_S
-    costs.add("one", tuning("row_stream", "p0", 10, 20.0))
-    costs.add("one", tuning("row_stream", "p2", 10, 40.0))
-    assert costs.first("one", PROBLEM, "row_stream") == 2.0
-    assert costs.tuning("one", PROBLEM, "row_stream") == 18.0
-    assert costs.first("one", other, "row_stream") == costs.first("two", other, "row_stream") == 3.0
-    costs.add("one", tuning("row_stream", "p1", 1, 5.0, "first"))
-    assert costs.first("one", other, "row_stream") == 5.0
-    assert costs.first("one", PROBLEM, "row_stream") == 2.0
-    large = replace(PROBLEM, name="p7", m=400, k=500)  # 100,000 nonzeros in the code
-    assert costs.first("one", large, "sparsert") == pytest.approx(1e5 * prices.COMPILE_S_PER_NONZERO)
-    assert costs.first("one", replace(large, m=4000), "sparsert") < 10.0  # which it refuses
-    costs.add("one", tuning("cublas", "p0", 3, 6.0))
-    costs.add_compiling("one", "p0", "f32", "row_stream", 3.5)  # alone, it does not share the time of a search
-    assert costs.first("one", PROBLEM, "row_stream") == 3.5
-    assert costs.first("one", PROBLEM, "cublas") == 6.0  # all of a library's three are defaults
-    assert costs.tuning("one", PROBLEM, "cublas") == 0.0
-
-
-def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monkeypatch):
-    known = Costs()
-    known.add("one", replace(tuning("row_stream", "p0", 10, 20.0), gpu_seconds=5.0))
-    known.add("one", replace(tuning("row_stream", "p0", 2, 3.0, "first"), gpu_seconds=0.4))
-    known.add_gain("one", "p0", "f32", "row_stream", math.e, 1.0)
-    known.add("two", tuning("cublas", "p0", 4, 8.0))
-    (tmp_path / "datasets").mkdir()
-    with (tmp_path / "datasets" / "costs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([prices.COLUMNS, *prices.table(known)])
-    monkeypatch.setattr("nnzbench.paths.datasets", lambda: tmp_path / "datasets")
-    costs = learn([tmp_path / "nothing"], True)
-    problem = replace(PROBLEM, name="p9")
-    assert costs.first("one", problem, "row_stream") == 3.0
-    assert costs.tuning("one", problem, "row_stream") == 17.0
-    assert costs.gain("one", problem, "row_stream") == 1.0
-    assert costs.first_gpu("one", problem, "row_stream") == pytest.approx(2 * 0.2)
-    assert costs.tuning_gpu("one", problem, "row_stream") == pytest.approx(8 * 0.5)
-    assert costs.tuning_gpu("elsewhere", problem, "row_stream") == pytest.approx(8 * 0.5)
-    assert costs.first("elsewhere", problem, "cublas") == 8.0
-    run(tmp_path / "gpu", [FakeKernel("row_stream", SLOW)], 1000.0)
-    assert learn([tmp_path], True).first("one", problem, "row_stream") < 1.0  # its own runs count alone
-    assert learn([tmp_path / "nothing"], False).first("one", problem, "row_stream") == UNKNOWN_S
-
-
-def test_a_kernel_that_refused_its_first_choice_costs_nothing_to_tune():
-    costs = Costs()
-    costs.add("one", tuning("tensor_spmm_tf32", "p1", 10, 20.0))
-    assert costs.tuning("one", PROBLEM, "tensor_spmm_tf32") > 0.0
-    costs.add("one", tuning("tensor_spmm_tf32", "p0", 0, 0.1, "first"))
-    assert costs.tuning("one", PROBLEM, "tensor_spmm_tf32") == 0.0
-    assert costs.tuning_gpu("one", PROBLEM, "tensor_spmm_tf32") == 0.0
-
-
-def test_costs_are_learnt_from_files_and_damaged_ones_are_passed_over(tmp_path):
-    run(tmp_path / "gpu", [FakeKernel(variants=SLOW)], 1000.0, per_candidate=0.0)
-    (tmp_path / "gpu" / "two" / "tuning.csv").write_text("problem\nx\n")
-    costs = learn([tmp_path], True)
-    assert 0 < costs.first("one", PROBLEM, "fake") < UNKNOWN_S
-    assert costs.gain("one", PROBLEM, "fake") == pytest.approx(0.0, abs=1e-9)  # its first choice is its fastest
-    assert learn([tmp_path], False).first("one", PROBLEM, "fake") == UNKNOWN_S
 
 
 @pytest.mark.parametrize("ended", ["by its budget", "by an interrupt"])
