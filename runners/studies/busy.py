@@ -27,7 +27,7 @@ from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.measure.trial import failure
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
-from nnzbench.plans.plan import Prepared
+from nnzbench.plans.plan import Prepared, Unsupported, one_line
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import NETWORKS
 from studies import chosen
@@ -98,9 +98,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def study(asked: argparse.Namespace) -> int:
-    import torch
+    try:
+        import torch
 
-    torch.cuda.init()
+        torch.cuda.init()
+    except (ImportError, RuntimeError, AssertionError) as error:  # the last where it was built without CUDA
+        raise Unsupported(f"kernels are traced by PyTorch with CUDA ({one_line(error)})") from None
     device = open_device("cupy")
     folder = asked.out / device.gpu / WHOLE
     folder.mkdir(parents=True, exist_ok=True)

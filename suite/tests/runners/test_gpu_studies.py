@@ -1,6 +1,7 @@
 """The studies behind one command line; each is tested in a file of its own, `devices` beside its page."""
 
 import json
+import sys
 
 import pytest
 from fakes import FakeDevice
@@ -14,6 +15,12 @@ def test_a_study_without_a_gpu_is_refused_in_a_sentence(runner, monkeypatch, cap
     assert runner.main([study, "--out", str(tmp_path)]) == 2
     assert "on a GPU, and none works here" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_needs_pytorch(runner, monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert runner.main(["busy", "--out", str(tmp_path)]) == 2
+    assert "PyTorch with CUDA" in capsys.readouterr().err
 
 
 def test_each_study_says_what_it_measures(runner, capsys):
