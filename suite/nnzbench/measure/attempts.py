@@ -166,13 +166,15 @@ class Attempts:
         to_beat = {p: rivals[candidate.math, p] for p in policies if (candidate.math, p) in rivals}
         work = self.session.work
         ours = about(kernel).role != "external" or candidate.plan is None
+        default = DEFAULT.search(candidate.variant) is not None
+        quoted = default or about(kernel).study or about(kernel).of_paper(candidate.variant)
         conditions = Conditions(
             policies,
-            self.rule,
+            replace(self.rule, slower_tolerance=self.rule.tolerance) if quoted else self.rule,
             clock=self.session.clock,
             work=work,
             to_beat_us=to_beat,
-            first_decides=about(kernel).role == "library" and DEFAULT.search(candidate.variant) is None,
+            first_decides=about(kernel).role == "library" and not default,
             operands=subject.operands,
             outside=None if ours else subject.outside,
         )

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,20 @@ def test_a_noisy_kernel_takes_more_samples_until_its_median_is_known():
     assert len(result.samples_us) > 60
     low, high = median_interval(result.samples_us)
     assert (high - low) / 2 <= 0.005 * result.median
+
+
+def test_a_candidate_that_is_slower_for_certain_is_measured_less_precisely_than_one_that_may_win():
+    noise = np.random.default_rng(1).normal(10.0, 0.3, 1_000_000)
+    rule = StoppingRule(max_seconds=10.0)
+    slower, close, exact = (
+        run(timer_of(noise), "cold", one, to_beat_us=best)
+        for one, best in ((rule, 9.0), (rule, 10.0), (replace(rule, slower_tolerance=rule.tolerance), 9.0))
+    )
+    assert slower.stable
+    assert not slower.behind
+    assert len(slower.samples_us) < 60 < len(close.samples_us) == len(exact.samples_us)
+    low, high = median_interval(slower.samples_us)
+    assert (high - low) / 2 <= 0.02 * slower.median
 
 
 @pytest.mark.parametrize("most", [20, 500])
