@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.nearby import CHECKS
 from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
 from nnzbench.facts.selector import standing
 from nnzbench.facts.table import divide
@@ -56,8 +57,11 @@ def tabulate(sets: Sequence[ResultSet]) -> pd.DataFrame:
 
 
 def load_sets(reports: Path) -> list[ResultSet]:
-    """Every result set in `<reports>/<gpu>/<experiment>/` that a GPU made. Raises `RecordError`."""
-    sets = [load(folder) for folder in folders(reports, "*/*")]
+    """Every result set in `<reports>/<gpu>/<experiment>/` that a GPU made, but what is for checking alone.
+
+    Raises `RecordError`.
+    """
+    sets = [load(folder) for folder in folders(reports, "*/*") if folder.name != CHECKS]
     return [results for results in sets if results.device in GPU_DEVICES]
 
 

@@ -57,6 +57,12 @@ def best(root: Path) -> list[str]:
 DENSE = timed("cublas", 8.0, "f32_default_nn")
 
 
+def test_sizes_that_are_there_to_be_checked_compare_no_gpus(tmp_path):
+    for name in ("sparsert_table1", "awkward_sizes"):
+        put(tmp_path, [DENSE, timed("sputnik", 4.0)], experiment=name)
+    assert set(measured(tmp_path)["experiment"]) == {"sparsert_table1"}
+
+
 def test_the_best_sparse_kernel_is_in_the_arithmetic_of_its_baseline(tmp_path):
     put(tmp_path, [DENSE, timed("sputnik", 4.0), timed("ring", 0.1, "f16_x", dtype="f16")])
     assert best(tmp_path) == ["sputnik"]
