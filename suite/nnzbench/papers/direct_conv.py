@@ -50,7 +50,7 @@ def _quantisers(view: View) -> pd.DataFrame:
     for name, (words, size, entries) in QUANTISERS.items():
         errors = found.loc[found["quantiser"] == name, "outputs_error"]
         speed = f"{speeds[entries.label]:.2f}×" if entries.label in speeds else GAP
-        rows.append([words, size, f"{errors.min():.1%} to {errors.max():.1%}", entries.label, speed])
+        rows.append([words, size, f"{100 * errors.min():.1f} % to {100 * errors.max():.1f} %", entries.label, speed])
     columns = ["weights", "bytes of an entry", "error of the outputs", "timed as", f"over {STORED.label}, hot"]
     return pd.DataFrame(rows, columns=columns)
 

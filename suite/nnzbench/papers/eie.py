@@ -40,10 +40,12 @@ def _queues(experiment: str, view: View | None) -> pd.DataFrame:
     found = pd.read_csv(paths.datasets() / "queues.csv")
     found = found[found["experiment"] == experiment]
     of = ["label", "elements", "padding", "imbalance"]
-    shares = found.pivot_table(index=of, columns="depth", values="utilisation", sort=False).map("{:.0%}".format)
+    shares = (
+        found.pivot_table(index=of, columns="depth", values="utilisation", sort=False).mul(100).map("{:.0f} %".format)
+    )
     shares.columns = [f"depth {depth}" for depth in shares.columns]
     told = shares.reset_index()
-    told["padding"] = told["padding"].map("{:.1%}".format)
+    told["padding"] = told["padding"].mul(100).map("{:.1f} %".format)
     return told.rename(columns={"label": "layer", "padding": "padding zeros", "imbalance": "most over mean"})
 
 
@@ -142,7 +144,7 @@ def _accuracy(view: View) -> pd.DataFrame:
     size = found["rows"].astype(str) + "×" + found["columns"].astype(str)
     found = found.assign(size=size, array="`" + found["array"] + "`")
     errors = {f"{name}_error": f"error of the {name}" for name in ("weights", "outputs")}
-    found[list(errors)] = found[list(errors)].map("{:.1%}".format)
+    found[list(errors)] = found[list(errors)].mul(100).map("{:.1f} %".format)
     return found[["array", "size", *errors, "nonzeros"]].rename(columns={"array": "weights", **errors})
 
 

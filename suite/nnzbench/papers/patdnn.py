@@ -85,8 +85,8 @@ def storage(view: View | None = None) -> pd.DataFrame:
         weights = 16 * sum(kernels)
         paper = printed[printed["pruned"] == rate].iloc[0]
         saved, of_everything = 1 - fkw / csr, 1 - (fkw + weights) / (csr + weights)
-        told = (f"{paper.structure_saved_percent} %", f"{of_everything:.1%}", f"{paper.whole_saved_percent} %")
-        rows.append([f"{rate}×", csr / 1e3, fkw / 1e3, weights / 1e3, f"{saved:.1%}", *told])
+        told = (f"{paper.structure_saved_percent} %", f"{100 * of_everything:.1f} %", f"{paper.whole_saved_percent} %")
+        rows.append([f"{rate}×", csr / 1e3, fkw / 1e3, weights / 1e3, f"{100 * saved:.1f} %", *told])
     heads = ["fewer weights", "CSR's structure, KB", "FKW's, KB", "weights, KB", "structure saved", "paper"]
     return pd.DataFrame(rows, columns=[*heads, "of everything", "paper "])
 
@@ -104,7 +104,7 @@ def _counted(problem: Problem) -> dict[str, object]:
         "layer": problem.label.removesuffix("_top8_b1"),
         "kernels": kernels.filter.size,
         "shortest and longest filter": f"{lengths.min()}-{lengths.max()}",
-        **{f"idle in blocks of 8 filters, {name}": f"{share:.0%}" for name, share in blocks.items()},
+        **{f"idle in blocks of 8 filters, {name}": f"{100 * share:.0f} %" for name, share in blocks.items()},
         "loads of a lane": loads["reorder"],
         "shared in a kernel": loads["lre_kernel"],
         "and between filters": loads["lre"],

@@ -136,7 +136,7 @@ def _spread(view: View) -> pd.DataFrame:
     return pd.DataFrame(
         [
             [f"{row.row:02.0f}", row.size, f"{row.level:g}", row.subject, str(row.instances), f"{row.mean_us:.2f}",
-             f"{row.deviation:.1%}", f"{row.slowest:.2f}×"]
+             f"{100 * row.deviation:.1f} %", f"{row.slowest:.2f}×"]
             for row in each(found)
         ],
         columns=["problem", "size", "zeros (%)", "kernel", "instances", "mean µs", "deviation", "slowest over fastest"],
@@ -150,8 +150,8 @@ def _answer(view: View) -> str:
         worst = some.sort_values("deviation").iloc[-1]
         said.append(
             f"{name}: over the instances of a problem, the standard deviation of times is "
-            f"**{some['deviation'].median():.1%}** of their mean in the middle of {len(some)} problems, "
-            f"{worst['deviation']:.1%} at most ({worst['size']})"
+            f"**{100 * some['deviation'].median():.1f} %** of their mean in the middle of {len(some)} problems, "
+            f"{100 * worst['deviation']:.1f} % at most ({worst['size']})"
         )
     return f"{'; '.join(said)}." if said else "Not recorded yet."
 

@@ -184,7 +184,7 @@ def decoder_block() -> Page:
         tables=(
             Made("Whole models (of 70B the sixteen blocks are scaled to 80)", _tokens,
                  "scales what was timed to the model's number of blocks, and adds up bytes", collapsed=False),
-            Made(f"Whole graphs and their parts alone, µs (* more than {APART:.0%} apart)", _sums,
+            Made(f"Whole graphs and their parts alone, µs (* more than {100 * APART:.0f} % apart)", _sums,
                  "adds times of several rows", collapsed=False),
             RatioTable("Sparse over dense fp16 and FP8", Comparison((SPARSE,), (DENSE, FP8), (*UNIFORM, *BY_LAYER)),
                        collapsed=False),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from nnzbench.facts.table import divide
 from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.problems.problem import NETWORKS, case_of
 from nnzbench.records.files import folders
+from nnzbench.records.selection import fastest
 from nnzbench.site.generations import published
 
 COLUMNS = (
@@ -49,9 +51,9 @@ def tabulate(sets: Sequence[ResultSet]) -> pd.DataFrame:
     `alike` is true of what GPUs are compared by: the fastest sparse kernel, and where a paper published the problem's
     time on another GPU the fastest of that paper's method, written anew, or of the library that it timed.
     `untuned` names the kernels that compete for the row and that the run did not tune there; `speedup_untuned` says
-    whether there is one, or the baseline's was not tuned.
+    whether there is one, or the baseline's was not tuned. Of candidates those count that `tried_alike` leaves.
     """
-    rows = [*(row for results in sets for row in _measured(results)), *_published()]
+    rows = [*(row for results in tried_alike(sets) for row in _measured(results)), *_published()]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _order(_with_roles(frame))
 
@@ -63,6 +65,30 @@ def load_sets(reports: Path) -> list[ResultSet]:
     """
     sets = [load(folder) for folder in folders(reports, "*/*") if folder.name != CHECKS]
     return [results for results in sets if results.device in GPU_DEVICES]
+
+
+def tried_alike(sets: Sequence[ResultSet]) -> list[ResultSet]:
+    """The sets without candidates of this suite's kernels that another GPU of the same architecture did not try, where
+    it tried the kernel: a kernel that was made faster between two recordings is no gain from one GPU to the other.
+
+    GPUs of different architectures have tilings of their own, and libraries their algorithms.
+    """
+    contest = ["arch", "experiment", "problem", "kernel", "math", "policy"]
+
+    def timed(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["role"].isin(OURS) & frame["median_us"].notna()][[*contest, "variant", "gpu"]]
+
+    every = pd.concat([timed(results.frame) for results in sets]) if sets else pd.DataFrame()
+    if every.empty:
+        return list(sets)
+    gpus, tried = (every.groupby(keys)["gpu"].transform("nunique") for keys in (contest, [*contest, "variant"]))
+    alone = pd.MultiIndex.from_frame(every[tried < gpus])
+    kept = []
+    for results in sets:
+        gone = pd.MultiIndex.from_frame(results.frame[alone.names]).isin(alone)
+        left = results.frame[~gone]
+        kept.append(replace(results, frame=left.assign(selected=fastest(left))) if gone.any() else results)
+    return kept
 
 
 def gpu_order(gpus: Sequence[str]) -> list[str]:

@@ -57,6 +57,15 @@ def best(root: Path) -> list[str]:
 DENSE = timed("cublas", 8.0, "f32_default_nn")
 
 
+def test_candidates_that_one_of_two_like_gpus_did_not_try_are_no_gain_of_the_other(tmp_path):
+    old, new = timed("sputnik", 4.0, "old"), timed("sputnik", 2.0, "new")
+    put(tmp_path, [DENSE, old, new])
+    put(tmp_path, [DENSE, dataclasses.replace(old, median_us=5.0)], "nvidia-h100-80gb-hbm3")
+    put(tmp_path, [dataclasses.replace(one, arch="sm_75") for one in (DENSE, new)], T4)
+    found = measured(tmp_path).query("kernel == 'sputnik'").set_index("gpu")["time_us"]
+    assert dict(found) == {H200: 4.0, "nvidia-h100-80gb-hbm3": 5.0, T4: 2.0}
+
+
 def test_sizes_that_are_there_to_be_checked_compare_no_gpus(tmp_path):
     for name in ("sparsert_table1", "awkward_sizes"):
         put(tmp_path, [DENSE, timed("sputnik", 4.0)], experiment=name)
