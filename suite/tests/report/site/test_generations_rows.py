@@ -66,6 +66,12 @@ def test_candidates_that_one_of_two_like_gpus_did_not_try_are_no_gain_of_the_oth
     assert dict(found) == {H200: 4.0, "nvidia-h100-80gb-hbm3": 5.0, T4: 2.0}
 
 
+def test_a_part_of_a_network_is_no_kernel_that_competes_with_the_whole(tmp_path):
+    block = {"op": "gemm", "dtype": "f16", "policy": "stream"}
+    put(tmp_path, [timed("dense_block", 9.0, **block), timed("block_steps", 1.0, **block)], experiment="decoder_block")
+    assert set(measured(tmp_path)["kernel"]) == {"dense_block"}
+
+
 def test_sizes_that_are_there_to_be_checked_compare_no_gpus(tmp_path):
     for name in ("sparsert_table1", "awkward_sizes"):
         put(tmp_path, [DENSE, timed("sputnik", 4.0)], experiment=name)
