@@ -23,7 +23,7 @@ from nnzbench.report.draw.canvas import Look, grid, scale
 from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED
 from nnzbench.report.pages.elements import MARK, ratio_text
 from nnzbench.site.generations import comparison as generations
-from nnzbench.site.generations import products, published
+from nnzbench.site.generations import models, products, published
 from nnzbench.site.generations.summary import LATER, Comparison, GpuKey, Names, collection, compare
 
 FOLDER = "generations"
@@ -48,7 +48,7 @@ def write(reports: Path) -> Path | None:
     facts_table.write(pd.concat([found.facts, gains], ignore_index=True)[facts_table.COLUMNS], folder)
     shares = found.shares.assign(gpu=found.shares["gpu_key"].map(names)).drop(columns="gpu_key")
     paths.write_csv(shares, folder / "shares.csv")
-    pruned = products.pruned_model(sets)
+    pruned = models.pruned_model(sets)
     text = (
         environment()
         .get_template("generations.md.j2")
@@ -57,6 +57,7 @@ def write(reports: Path) -> Path | None:
             answer=" ".join((pruned.words, *_answers(found.facts, names))),
             mark=_mark(found),
             pruned_model=pruned.section,
+            whole_models=models.whole_models(sets),
             products=products.section(ten, gains, reports),
             untimed=products.untimed(ten),
             drawn=drawn,

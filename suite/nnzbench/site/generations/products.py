@@ -1,8 +1,4 @@
-"""What a pruned model gains on each generation, and dense and 2:4 products on ten GPUs, type by type.
-
-The first are on the same matrices everywhere. Of the others there are times that others published, this suite's, and
-predicted ones.
-"""
+"""Dense and 2:4 products on ten GPUs, type by type: times that others published, this suite's, and predicted ones."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
+from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.facts.selector import MATHS
 from nnzbench.facts.table import facts_of_pairs
 from nnzbench.kernels.registry import about
-from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
+from nnzbench.papers.nnzbench import gemm_2to4
 from nnzbench.predict import holdouts, published
 from nnzbench.predict.model import FEWEST, Gpu, listed, transfer
 from nnzbench.predict.records import cannot
@@ -298,89 +293,3 @@ def _panel(axis: Axes, rows: pd.DataFrame, places: Sequence[tuple[str, str]], na
     axis.set_yticks(range(len(places)), [short(gpu) for gpu, _ in places], fontsize=8.5)
     axis.tick_params(axis="x", labelsize=8.5)
     axis.set_title(name, loc="left", fontsize=9.5, pad=3)
-
-
-RULE, OURS = "sputnik", "ours"
-"""Of `dlmc_n512.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
-
-
-class Pruned(NamedTuple):
-    """What the page says of a pruned model, in Markdown."""
-
-    words: str
-    """From which level on pruning pays, GPU by GPU."""
-    section: str
-    """Dense over sparse time per GPU and level as a table, what it is of, and its caveats."""
-
-
-def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
-    """Of the GPUs whose times are published, and of these sets that have the same products.
-
-    GPUs are set side by side with one kernel, Sputnik's, and its rule; what this project's kernels gain stands beside.
-    """
-    recorded = [one for one in sets if one.experiment == dlmc_n512.EXPERIMENT.name and dlmc_n512.complete(one)]
-    found = dlmc_n512.gains(recorded)
-    levels = sorted(set(found["level"]))
-    count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())
-    missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
-    section = "\n\n".join(
-        (
-            "Dense over sparse time: Sputnik's kernel with the paper's rule, which all of these GPUs ran, fp16, "
-            f"geometric mean over {count} pruned weight matrices times 512 columns. The best of ours, the fastest "
-            f"of all candidates, was run on measured GPUs alone: no comparison of GPUs.{missing}",
-            markdown(
-                ["GPU", "", *(percent(level) for level in levels)],
-                [line for library in (RULE, OURS) for line in _pruned_lines(found, library, levels, count)],
-                left=2,
-            ),
-            dlmc_n512.CAVEATS,
-        )
-    )
-    return Pruned(_words(found), section)
-
-
-def _pruned_lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: int) -> Iterator[list[str]]:
-    """A line of the table per GPU and policy that has the kernel."""
-    here = found[found["library"] == library]
-    for key, rows in here.groupby(["gpu", "policy"], sort=False):
-        gpu, policy = map(str, key)
-        gains = dict(zip(rows["level"], rows["gain"], strict=True))
-        some = int(rows["count"].sum())
-        known = "" if some == count else f", {some} of {count}"
-        how = (f"measured, {policy}" if policy else "published") + known
-        name = gpu if library == RULE else f"{gpu}: {dlmc_n512.SIDES[library].label}"
-        yield [name, how, *(number(gains.get(level, math.nan)) for level in levels)]
-
-
-def _words(found: pd.DataFrame) -> str:
-    """From which level on pruning pays: GPU by GPU with the kernel that all have, then with this project's."""
-    rule, ours = (", ".join(_pays(found, library)) for library in (RULE, OURS))
-    words = (
-        "Products of a pruned Transformer (fp16, 512 columns) are faster than dense, with Sputnik's kernel and the "
-        f"paper's rule, on {rule}."
-    )
-    return words + f" With the best of ours, which the others did not run, on {ours}." * bool(ours)
-
-
-def _pays(found: pd.DataFrame, library: str) -> Iterator[str]:
-    """Of each GPU that has the kernel, of measured ones under the hot policy."""
-    here = found[(found["library"] == library) & found["policy"].isin(["", "hot"])]
-    for gpu in dict.fromkeys(map(str, here["gpu"])):
-        mine = here[here["gpu"] == gpu].sort_values("level")
-        pays, last = _from(mine), mine.iloc[-1]
-        name = f"**{gpu}**, before tuning," if not mine["tuned"].all() else f"**{gpu}**"
-        if math.isnan(pays):
-            yield f"{name} never ({number(last['gain'])}× at {percent(last['level'])} zeros)"
-        else:
-            gain = float(mine[mine["level"] == pays]["gain"].iloc[0])
-            yield f"{name} from {percent(pays)} zeros ({number(gain)}×)"
-
-
-def _from(mine: pd.DataFrame) -> float:
-    """The lowest level from which on every level gains, NaN where the highest does not."""
-    found = math.nan
-    for row in each(mine.sort_values("level", ascending=False)):
-        if row.gain < 1:
-            break
-        found = float(row.level)
-    return found

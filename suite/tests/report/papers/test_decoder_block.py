@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sputnik_records import view_of
 
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.nnzbench.decoder_block import DENSE, FP8, SPARSE, against_dense, by_model
+from nnzbench.site.generations.models import whole_models
 from nnzbench.site.index.headlines import answers, headline
 from nnzbench.site.index.page import render
 
@@ -59,3 +62,7 @@ def test_index_html_has_the_tokens_a_second_of_whole_models(tmp_path):
     html = render([view.results], ["decoder_block"])
     assert "Tokens a second on NVIDIA H200" in html
     assert "<td>100,000</td>" in html
+    assert whole_models([view.results]) == ""  # one GPU is not set beside another
+    lines = whole_models([view.results, replace(view.results, gpu="gb10", environment={})]).splitlines()
+    assert "| GPU | dense fp16 |" in lines[0]
+    assert sum("| 1 |" in line and "| 33,333 |" in line and "| 100,000 |" in line for line in lines) == 2

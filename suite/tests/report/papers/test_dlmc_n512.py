@@ -17,7 +17,7 @@ from nnzbench.records.record import read_records
 from nnzbench.records.selection import select
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
-from nnzbench.site.generations.products import pruned_model
+from nnzbench.site.generations.models import pruned_model
 
 TIMES = {
     ("cublas", "f16_default_nn"): 10.0,

@@ -16,7 +16,7 @@ from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.data import published
-from nnzbench.site.generations import comparison, page, products, summary
+from nnzbench.site.generations import comparison, models, page, summary
 from nnzbench.site.generations import published as printed
 
 T4, H200 = "tesla-t4", "nvidia-h200"
@@ -215,7 +215,7 @@ def test_pruning_pays_from_the_level_on_which_every_level_gains_when_hot(monkeyp
         for by in [gain if policy == "hot" else gain / 100]
     ]
     monkeypatch.setattr(dlmc_n512, "gains", lambda sets: pd.DataFrame(found))
-    assert products.pruned_model([]).words.endswith(f"**X** {words}.")
+    assert models.pruned_model([]).words.endswith(f"**X** {words}.")
 
 
 @pytest.mark.parametrize(
