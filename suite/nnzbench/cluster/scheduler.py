@@ -281,13 +281,14 @@ class Scheduler:
                 there.append((one, run, some))
         runs = {one.name: run for one, run, _ in there}
         now = time.monotonic()
+        workers, units = self._staff(who.gpu)
+        here = Resources(workers, units or workers)  # where nothing is timed each has a processor
         if self.ends is None:
-            steps = abreast(step for one, run, some in there for step in tuned(one, run, some, self.costs))
+            every = [step for one, run, some in there for step in tuned(one, run, some, self.costs)]
+            steps = abreast(every, here.wall_of(every))
             schedule = Schedule(steps, frozenset(range(len(steps))), 0.0)
         else:
             gone = now - self.started
-            workers, units = self._staff(who.gpu)
-            here = Resources(workers, units or workers)  # where nothing is timed each has a processor
             schedule = make_schedule(there, self.costs, self.ends - self.started, gone, here, self.typical)
             self.progress.tell(schedule.line())
             for line in schedule.lines():

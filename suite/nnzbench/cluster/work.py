@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,8 @@ TRIES = 3
 """Workers that a step may cost, or times that it finds no memory, before it is left out."""
 NEAR = 64
 """Next steps among which a worker gets one of the matrix that it has already."""
-LONG_S = 60.0
-"""Predicted seconds of a step from which on it is begun in a run's first half: assembling a program takes minutes."""
+HURRY = 2.0
+"""Times its predicted seconds that a step is begun before the end of a run: many compile at once then."""
 Unit = tuple[str, str]
 """Host and GPU."""
 Begun = tuple[str, str, str]
@@ -132,19 +133,20 @@ class Model:
         yield from self.queue
 
 
-def abreast(steps: Iterable[Step]) -> tuple[Step, ...]:
+def abreast(steps: Iterable[Step], wall_s: float = math.inf) -> tuple[Step, ...]:
     """The steps of each experiment in their order, evenly over the whole: some compile while others need the GPUs.
 
-    Those that follow one another with one matrix, in any type, stay together. Long ones are spread over the first half,
-    else the GPUs have nothing to do while the last of them is compiled.
+    Those that follow one another with one matrix, in any type, stay together. None is begun so late that it alone is
+    left, of a run that takes `wall_s`: the GPUs have nothing to do while the last programs are compiled.
     """
     placed: list[tuple[float, Step]] = []
     for _, some in groupby(steps, lambda step: step.experiment):
         mine, at = list(some), 0
         for _, group in groupby(mine, lambda step: matrix_of(replace(step.problem, dtype="f32"))):
             near = list(group)
-            place = (at + len(near) / 2) / len(mine)
-            placed += [(place / 2 if max(one.seconds for one in near) > LONG_S else place, step) for step in near]
+            latest = 1 - HURRY * max(step.seconds for step in near) / wall_s
+            place = max(0.0, min((at + len(near) / 2) / len(mine), latest))
+            placed += [(place, step) for step in near]
             at += len(near)
     return tuple(step for _, step in sorted(placed, key=itemgetter(0)))
 

@@ -48,8 +48,8 @@ def write(reports: Path, found: pd.DataFrame) -> Path:
             answer=_answer(found),
             calibration=CALIBRATION,
             draws=DRAWS,
-            asked=f"{100 * ASKED:.0f} %",
-            aims=[f"{100 * aim:.0f} %" for aim in (AIMS["cublas"], AIM, AIM_CALIBRATED)],
+            asked=_percent(ASKED),
+            aims=[_percent(aim) for aim in (AIMS["cublas"], AIM, AIM_CALIBRATED)],
             summary=_summary(found),
             by_size=_by_size(reports),
             programs=_programs(reports),
@@ -80,7 +80,7 @@ def _answer(found: pd.DataFrame) -> str:
         inside = np.average(rows["inside"], weights=rows["count"]) if len(rows) else math.nan
         lines.append(
             f"{words} {met} of {len(rows)} hold-outs meet their aim; **{_percent(inside)}** of the times lie inside "
-            f"their error bar (aim {100 * INSIDE:.0f} %)."
+            f"their error bar (aim {_percent(INSIDE)})."
         )
     pairs = found[(found["data"] == holdouts.PAIRS) & (found["calibration"] == 0)]
     for target, rows in pairs.groupby("target", sort=False):

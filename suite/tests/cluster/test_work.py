@@ -67,10 +67,13 @@ def test_experiments_advance_together_and_those_of_one_matrix_stay_together():
         assert [one for one in found if one.experiment == name] == some
 
 
-def test_what_takes_minutes_to_compile_is_begun_in_the_first_half():
+def test_what_takes_minutes_to_compile_is_begun_early_and_the_rest_keeps_its_order():
     steps = [step(f"p{at}", source=f"uniform:{at}") for at in range(20)]
     steps[-1] = replace(steps[-1], seconds=200.0)
-    assert abreast(steps).index(steps[-1]) <= 10
+    found = abreast(steps, 500.0)
+    assert found.index(steps[-1]) <= 10
+    assert [one for one in found if one is not steps[-1]] == steps[:-1]
+    assert list(abreast(steps)) == steps
 
 
 def test_workers_take_several_matrices_at_a_time_each_its_own():

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
+from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.facts.selector import Selector, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.decoder import FEATURES, HEAD, MODELS, Decoder
@@ -112,12 +112,12 @@ def _tokens(view: View) -> pd.DataFrame | None:
     return pd.DataFrame(lines, columns=names) if lines else None
 
 
-def by_model(view: View) -> pd.DataFrame:
+def by_model(results: ResultSet) -> pd.DataFrame:
     """Tokens a second: a line for each model, cached tokens and tokens at once, a column for each network.
 
-    Sparse networks are those with zeros anywhere, named by their share.
+    Sparse networks are those with zeros anywhere, named by their share. Empty for a set of another experiment.
     """
-    found = _tokens(view)
+    found = _tokens(View(results, decoder_block().attributes)) if results.experiment == EXPERIMENT.name else None
     if found is None:
         return pd.DataFrame()
     plain = found["zeros"].str.fullmatch(r"[\d.]+ %")
@@ -184,7 +184,7 @@ def decoder_block() -> Page:
         tables=(
             Made("Whole models (of 70B the sixteen blocks are scaled to 80)", _tokens,
                  "scales what was timed to the model's number of blocks, and adds up bytes", collapsed=False),
-            Made(f"Whole graphs and their parts alone, µs (* more than {100 * APART:.0f} % apart)", _sums,
+            Made(f"Whole graphs and their parts alone, µs (* more than {percent(APART)} apart)", _sums,
                  "adds times of several rows", collapsed=False),
             RatioTable("Sparse over dense fp16 and FP8", Comparison((SPARSE,), (DENSE, FP8), (*UNIFORM, *BY_LAYER)),
                        collapsed=False),

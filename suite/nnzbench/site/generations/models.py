@@ -12,7 +12,6 @@ from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.papers.nnzbench import decoder_block, dlmc_n512
 from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, markdown, number
-from nnzbench.report.pages.view import View
 
 RULE, OURS = "sputnik", "ours"
 """Of `dlmc_n512.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
@@ -55,18 +54,18 @@ def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
 
 def whole_models(sets: Sequence[ResultSet]) -> str:
     """Tokens a second of whole language models, a line per GPU: of those models that several of these sets have."""
-    tables = []
-    for results in sets:
-        if results.experiment == decoder_block.EXPERIMENT.name:
-            found = decoder_block.by_model(View(results, decoder_block.decoder_block().attributes))
-            tables.append(found.assign(GPU=context.gpu_name(results.gpu, results.environment)))
-    lines = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-    if lines.empty:
+    tables = [
+        found.assign(GPU=context.gpu_name(results.gpu, results.environment))
+        for results in sets
+        if len(found := decoder_block.by_model(results))
+    ]
+    if not tables:
         return ""
-    of = [name for name in decoder_block.HEADS if name in lines]
+    of = [name for name in decoder_block.HEADS if name in tables[0]]
+    lines = pd.concat(tables, ignore_index=True).fillna(GAP)
     lines = lines[lines.groupby(of)["GPU"].transform("nunique") > 1].set_index([*of, "GPU"]).sort_index()
-    known = (lines.fillna(GAP) != GAP).groupby(level=of).sum().max() > 1
-    lines = lines.loc[:, known].fillna(GAP).reset_index()
+    several = (lines != GAP).groupby(level=of).sum().max() > 1
+    lines = lines.loc[:, several].reset_index()
     return markdown(list(lines.columns), lines.astype(str).to_numpy().tolist(), left=4) if len(lines) else ""
 
 

@@ -24,7 +24,6 @@ from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, environment
 from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
-from nnzbench.report.pages.view import View
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
 from nnzbench.site.index.headlines import answers
@@ -131,9 +130,7 @@ def _covered(
 
 def _models(results: ResultSet) -> dict[str, Any] | None:
     """What whole models do a second on a GPU, as a table; None where none is recorded."""
-    if results.experiment != decoder_block.EXPERIMENT.name:
-        return None
-    found = decoder_block.by_model(View(results, decoder_block.decoder_block().attributes))
+    found = decoder_block.by_model(results)
     gpu = context.gpu_name(results.gpu, results.environment)
     folder = "/".join(results.folder.parts[-2:])
     return {"gpu": gpu, "folder": folder, "table": found.to_dict("split")} if len(found) else None

@@ -55,7 +55,7 @@ def test_index_html_has_the_tokens_a_second_of_whole_models(tmp_path):
     folder = tmp_path / "reports" / "nvidia-h200" / "decoder_block"
     folder.mkdir(parents=True)
     view = view_of(folder, "decoder_block", [*TIMES, *products, *steps, part("head", "head", 2.0)])
-    found = by_model(view)
+    found = by_model(view.results)
     assert set(found["model"]) == {"llama3_8b"}
     one = found[found["tokens at once"] == 1].iloc[0]
     assert (one["dense fp16"], one["90 % zeros"]) == ("33,333", "100,000")  # 30 and 10 us
