@@ -67,6 +67,19 @@ def test_time_before_a_candidate_is_not_its_own(clock):
     assert fresh.milliseconds() == pytest.approx(300, abs=MOMENT)
 
 
+def test_a_form_made_ahead_is_made_once_and_its_time_still_counts(clock):
+    inputs, slow = Inputs(open_fake()), Counted(np.arange(6, dtype=np.float32), clock, 0.2)
+    for _ in range(2):
+        inputs.ahead(("b",), slow)
+    assert not inputs.device.backend.memory
+    for _ in range(2):
+        preparing = Preparing(inputs)
+        np.testing.assert_array_equal(preparing.array(("b",), slow).read(), slow.array)
+        assert preparing.milliseconds() == pytest.approx(200, abs=MOMENT)
+        inputs.ahead(("b",), slow)
+    assert slow.made == 1
+
+
 def test_inputs_keep_a_bounded_share_of_the_memory():
     gpu = open_fake(facts=replace(FACTS, memory_bytes=1 << 20))
     inputs, most = Inputs(gpu), (1 << 20) // SHARE

@@ -229,7 +229,8 @@ def cublas(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Can
     both = [one for case in gemm_cases(problem.dtype) for one in (replace(case, pruned=False), case)]
     for case in both if a.nnz < a.m * a.k else both[1::2]:
         prepare = partial(prepare_gemm, inputs, case, a.m, case.weights(a), b)
-        yield Candidate(case.variant, case.math, prepare, truth=case.truth(gpu, a, b))
+        ready = partial(inputs.ahead, case.form, case.weights(a))
+        yield Candidate(case.variant, case.math, prepare, truth=case.truth(gpu, a, b), ready=ready)
 
 
 def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
@@ -367,7 +368,8 @@ def cublaslt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[C
             yield support.refusal(case.variant, case.math, str(error))
             continue
         ours = replace(case, pruned=whole)
+        ready = partial(inputs.ahead, ours.form, ours.weights(a))
         for index, algorithm in enumerate(proposed):
             name = f"{case.variant}_algo{index:02}{'' if whole else UNPRUNED}"
             prepare = partial(prepare_gemm, inputs, ours, a.m, ours.weights(a), b, algorithm)
-            yield Candidate(name, case.math, prepare, truth=ours.truth(gpu, a, b))
+            yield Candidate(name, case.math, prepare, truth=ours.truth(gpu, a, b), ready=ready)

@@ -162,6 +162,11 @@ class Product(ExitStack):
         return max(WORKSPACE_BYTES, int(self._handle.lib.matmul_get_workspace(self._handle.value, self.plan)))
 
 
+def _weights(a: CSR, dtype: str) -> tuple[support.Form, Callable[[], Array]]:
+    """The form of the weights with their zeros, and what makes them."""
+    return (support.WEIGHTS, dtype, False), partial(dense_weights, a, dtype)
+
+
 def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) -> Prepared:
     """C (m, n) = A (m, k) B (k, n). Raises `Unsupported` without cuSPARSELt or where it refuses, `LaunchError`."""
     preparing, device, n = Preparing(inputs), inputs.device, b.shape[1]
@@ -170,7 +175,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
     what = f"cusparselt {case.variant}"
     product = support.refusing(what, lambda: Product(handle, case, dtype, (a.m, a.k, n)))
     try:
-        sparse = preparing.array((support.WEIGHTS, dtype, False), lambda: dense_weights(a, dtype))
+        sparse = preparing.array(*_weights(a, dtype))
         compressed = support.refusing(what, lambda: product.compress(device, sparse))
         dense = preparing.dense(b, dtype, case.column_major)
         output = Output(device, (a.m, n), dtype)
@@ -226,5 +231,7 @@ def cusparselt(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator
     require_pattern(operands.sparse, problem.dtype)
     a, b = operands.sparse, operands.dense["b"]
     inputs = Inputs(gpu, a)
+    ready = partial(inputs.ahead, *_weights(a, problem.dtype))
     for case in lt_cases(problem.dtype):
-        yield Candidate(case.variant, case.math, partial(prepare_product, inputs, case, a, b, problem.dtype))
+        prepare = partial(prepare_product, inputs, case, a, b, problem.dtype)
+        yield Candidate(case.variant, case.math, prepare, ready=ready)

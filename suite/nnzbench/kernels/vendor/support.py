@@ -82,25 +82,35 @@ class Inputs:
     def __init__(self, device: GpuDevice, matrix: CSR | None = None) -> None:
         self.device = device
         self._held: Held = {}
+        self._made: dict[Form, tuple[Sequence[Array], float]] = {}
         self._weights: Held = {} if matrix is None else device.library("matrix_weights", Weights).of(matrix)
+
+    def ahead(self, form: Form, make: Callable[[], Array]) -> None:
+        """Makes the one array of a form on the host where it is not held: other processes use the GPU meanwhile."""
+        if form not in self._of(form) and form not in self._made:
+            started = time.perf_counter()
+            self._made[form] = (make(),), time.perf_counter() - started
+
+    def _of(self, form: Form) -> Held:
+        return self._weights if form[0] == WEIGHTS else self._held
 
     def take(self, form: Form, make: Callable[[], Sequence[Array]]) -> tuple[tuple[DeviceArray, ...], float]:
         """The arrays of a form, and the seconds that it took earlier to make them: 0 where they are made now.
 
         Raises `LaunchError` where there is no memory.
         """
-        mine = self._weights if form[0] == WEIGHTS else self._held
+        mine = self._of(form)
         if form in mine:
             return mine[form]
         started = time.perf_counter()
-        made = make()
+        made, earlier = self._made.pop(form) if form in self._made else (make(), 0.0)
         every = (*self._held.values(), *self._weights.values())
         held = sum(array.size_bytes for arrays, _ in every for array in arrays)
         if held + sum(array.nbytes for array in made) > self.device.facts.memory_bytes // SHARE:
             self.drop()
         arrays = tuple(self.device.upload(array) for array in made)
-        mine[form] = (arrays, time.perf_counter() - started)
-        return arrays, 0.0
+        mine[form] = (arrays, earlier + time.perf_counter() - started)
+        return arrays, earlier
 
     def drop(self) -> None:
         """Keeps nothing for later candidates; whoever runs on an array still holds it."""
