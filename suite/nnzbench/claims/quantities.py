@@ -22,7 +22,7 @@ from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
 from nnzbench.facts.results import GPU_DEVICES, geometric_mean, load
-from nnzbench.facts.selector import Selector
+from nnzbench.facts.selector import Selector, rows_of
 from nnzbench.facts.table import Comparison, compare, spread
 from nnzbench.kernels.registry import Role
 from nnzbench.problems import tables
@@ -32,6 +32,7 @@ from nnzbench.records.record import RecordError
 
 JUDGES: frozenset[Role] = frozenset({"paper", "library"})
 """Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
+LIBRARY: frozenset[Role] = frozenset({"library"})
 DENSE_INSIDE = frozenset({"sparse_transformer"})
 """Sparse kernels most of whose time is dense products, which run on tensor cores where the dense network's do."""
 
@@ -192,7 +193,10 @@ class Records:
         theirs = self._rows(wanted, policy, wanted.baseline)
         synthetic = mine["source"].str.startswith("standin:") & mine.index.isin(theirs.index)
         have, cut = int(facts["n"].sum()), not facts["tuned"].all()
-        found = Outcome(math.nan, have, of, synthetic=int(synthetic.sum()), cut=cut)
+        wrong = self._wrong(wanted, policy) - {*theirs.index}
+        more = f"{len(wrong)} more problem{'s' * (len(wrong) != 1)}"
+        note = f"On {more} {wanted.baseline.label} computes wrong results." * bool(wrong)
+        found = Outcome(math.nan, have, of - len(wrong), note, synthetic=int(synthetic.sum()), cut=cut)
         if wanted.statistic == "memory":
             ratio = float((theirs["memory_bytes"] / mine["memory_bytes"]).mean())
             if math.isnan(ratio):
@@ -256,6 +260,15 @@ class Records:
         like, side = asked.subject if baseline and asked.same_variant else None, baseline or asked.subject
         found = data.fastest(asked.group, side, like, baseline=baseline is not None) if data else {}
         return found.get(policy, pd.DataFrame(columns=["source"], dtype=str))
+
+    def _wrong(self, asked: Quantity, policy: str) -> set[str]:
+        """Cases of which a library as the baseline has a wrong result: there is nothing to compare with."""
+        data, library = self.data(asked.experiment), asked.baseline and replace(asked.baseline, roles=LIBRARY)
+        if data is None or library is None or asked.of != "times":
+            return set()
+        rows = rows_of(data.frame[data.frame["policy"] == policy], library, "wrong")
+        cases = asked.group.problems(data.problems, baseline=True)
+        return {*cases.loc[cases["problem"].isin(rows["problem"]), "case"]}
 
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
         met = replace(asked, second=None, statistic="crossover")

@@ -129,9 +129,10 @@ def dense_of(math: str) -> Selector:
     return Selector(f"best dense library {MATHS[math]}", dense_libraries(math), math)
 
 
-def rows_of(frame: pd.DataFrame, selector: Selector) -> pd.DataFrame:
-    """The rows with a checked time that compete in a selector, in the order of `frame`."""
-    kept = (frame["status"] == "ok") & frame["median_us"].notna() & frame["math"].isin([selector.math, selector.also])
+def rows_of(frame: pd.DataFrame, selector: Selector, status: str = "ok") -> pd.DataFrame:
+    """The rows with a checked time that compete in a selector, or those of another status; in the order of `frame`."""
+    kept = (frame["status"] == status) & frame["math"].isin([selector.math, selector.also])
+    kept &= frame["median_us"].notna() | (status != "ok")
     if selector.kernels:
         kept &= frame["kernel"].isin(selector.kernels)
     if selector.roles:

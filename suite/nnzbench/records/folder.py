@@ -190,7 +190,7 @@ class Results:
     def add_environment(self, snapshot: Mapping[str, Any]) -> str:
         """File name of a snapshot, written once however often the same one is given."""
         text = json.dumps(snapshot, indent=2, sort_keys=True, default=str) + "\n"
-        if text not in self._written and (alike := self._untimed_alike(text)):
+        if text not in self._written and (alike := self._alike(text)):
             self._written[text] = alike
         if text not in self._written:
             names = ("environment.json" if at == 1 else f"environment-{at}.json" for at in itertools.count(1))
@@ -200,14 +200,16 @@ class Results:
             self._written[text] = name
         return self._written[text]
 
-    def _untimed_alike(self, text: str) -> str:
-        """The earlier snapshot that differs in its date alone, where no GPU is: sessions count only where times do."""
+    def _alike(self, text: str) -> str:
+        """The same snapshot, written when this session had the folder before; or where no GPU is, as nothing is timed
+        there, one that differs in its date alone.
+        """
         wanted = _undated(text)
-        if "missing" not in (wanted.get("gpu") or {}):
-            return ""
+        untimed = "missing" in (wanted.get("gpu") or {})
         for path in sorted(self.folder.glob("environment*.json")):
             with contextlib.suppress(OSError, ValueError):
-                if not path.is_symlink() and _undated(path.read_text(encoding="utf-8")) == wanted:
+                there = "" if path.is_symlink() else path.read_text(encoding="utf-8")
+                if there == text or (untimed and there and _undated(there) == wanted):
                     return path.name
         return ""
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from fake_claim_records import GPU, Judged, figure1, judged, names, row
-from fake_records import tuned, write
+from fake_records import failed, tuned, write
 
 from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER
@@ -245,6 +245,26 @@ def test_part_of_a_larger_sample_of_the_collection_counts_for_nothing(tmp_path):
     part, whole = largest("part", [*sample, *extra[:20]]), largest("whole", more)
     assert (part.measured, part.problems) == (pytest.approx(4.0), "120 of 120")
     assert (whole.measured, whole.problems) == (pytest.approx(90.0), "242 of 242")
+
+
+def test_what_a_library_computes_wrong_is_no_problem_that_lacks(tmp_path):
+    """Nor is it one on which the library is slower. A wrong result of the paper's kernel stays a gap."""
+    problems = [p for p in load("sputnik_dlmc", False) if (p.op, p.dtype) == ("spmm", "f32")]
+
+    def share(kernel):
+        times = [
+            row(p.name, name, us, variant, p.experiment, dtype=p.dtype, source=p.source)
+            for p in problems
+            for name, variant, us in (("sputnik", "heuristic_x", 10.0), ("cusparse", "csr_default_col", 40.0))
+        ]
+        at = next(at for at, one in enumerate(times) if one.kernel == kernel)
+        times[at] = failed(times[at], "wrong", "far")
+        return judged(tmp_path / kernel, times)["sputnik-spmm"]
+
+    theirs, ours = share("cusparse"), share("sputnik")
+    assert (theirs.verdict, theirs.problems) == (REPRODUCED, f"{len(problems) - 1} of {len(problems) - 1}")
+    assert "On 1 more problem" in theirs.note
+    assert (ours.verdict, ours.problems) == (NOT_COMPARABLE, f"{len(problems) - 1} of {len(problems)}")
 
 
 def test_what_kernels_times_say_alone(tmp_path):

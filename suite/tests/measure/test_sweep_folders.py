@@ -129,6 +129,7 @@ def test_on_the_processor_a_later_date_alone_is_no_snapshot_of_its_own(tmp_path)
     assert opened("2026-01-04") == "environment.json"
     timed = [opened(date, gpu={"name": "a GPU"}) for date in ("2026-01-05", "2026-01-06")]
     assert timed == ["environment-3.json", "environment-4.json"]  # a session of times is told from another
+    assert opened("2026-01-06", gpu={"name": "a GPU"}) == "environment-4.json"  # the same session, here again
     (tmp_path / "environment-2.json").unlink()
     before = (tmp_path / "environment-4.json").read_text()
     assert opened("2026-01-07", gpu={"name": "a GPU"}) == "environment-2.json"  # not one that rows may name
