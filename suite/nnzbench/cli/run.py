@@ -39,6 +39,8 @@ from nnzbench.records.files import records_file
 from nnzbench.records.folder import BELOW, refuse_links
 from nnzbench.records.record import Verdict
 
+INTERRUPTED = 130
+"""Exit status, as shells have it."""
 REASONS = 5
 """That a run ends with, where something failed."""
 
@@ -178,7 +180,11 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
     if request.ptx and request.target_arch:
         ctx.exit(1 if programs.write_ptx(chosen, known, choice, request.target_arch, request.ptx) else 0)
     task = _Task(request, chosen, choice, known, request.out or paths.results())
-    summaries = task.on_cluster(request.cluster) if request.cluster else task.here()
+    try:
+        summaries = task.on_cluster(request.cluster) if request.cluster else task.here()
+    except KeyboardInterrupt:
+        click.echo("Interrupted: what is recorded is whole, and the same command with --resume goes on.", err=True)
+        ctx.exit(INTERRUPTED)
     whole = total(summaries)
     if request.as_json:
         click.echo(json.dumps([as_json(summary) for summary in summaries], indent=2))

@@ -97,26 +97,34 @@ class Scheduler:
 
     def run(self) -> list[Summary]:
         """Everything, on every model of GPU among the workers. Raises `Unsupported` where no worker can work."""
+        try:
+            with ExitStack() as folders:
+                self._work(folders)
+        finally:  # also of an interrupted run
+            for line in self._done():
+                self.progress.note(line)
+        return [run.summary() for model in self.models.values() for run in model.runs.values()]
+
+    def _work(self, folders: ExitStack) -> None:
         idle_since = time.monotonic()
-        with ExitStack() as folders:
-            while not self._finished() and not self._late():
-                self._meet()
-                self._listen()
-                self._plan(folders)
-                self._hand_out()
-                if self.workers:
-                    idle_since = time.monotonic()
-                elif not self.queued and time.monotonic() - idle_since > PATIENCE_S:
-                    raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
+        while not self._finished() and not self._late():
+            self._meet()
+            self._listen()
+            self._plan(folders)
+            self._hand_out()
+            if self.workers:
+                idle_since = time.monotonic()
+            elif not self.queued and time.monotonic() - idle_since > PATIENCE_S:
+                raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
+
+    def _done(self) -> Iterator[str]:
+        """What was not reached, and where the seconds went."""
         for gpu, model in self.models.items():
             done = Done(time.monotonic() - model.started, tuple(model.not_done())).lines(model.schedule)
             if self.ends is None:
                 next(done)  # of the time that was planned
-            for line in done:
-                self.progress.note(line)
-            for line in self._where(gpu, model):
-                self.progress.note(line)
-        return [run.summary() for model in self.models.values() for run in model.runs.values()]
+            yield from done
+            yield from self._where(gpu, model)
 
     def _where(self, gpu: str, model: Model) -> Iterator[str]:
         """Where the seconds of a model's workers went."""

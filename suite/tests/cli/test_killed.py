@@ -1,4 +1,4 @@
-"""A run that is killed loses no row that it recorded, leaves no half-written file, and goes on."""
+"""A run that is killed or told to end loses no row that it recorded, leaves no half-written file, and goes on."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
+from nnzbench.cli.run import INTERRUPTED
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -30,17 +31,21 @@ def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path):
         return records.read_bytes().count(b"\n") if records.exists() else 0
 
     words, seen = [*RUN, "--resume", "--out", str(tmp_path)], 1
-    for _ in range(2):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    for sign in (signal.SIGKILL, signal.SIGTERM):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         child = subprocess.Popen([sys.executable, "-m", "nnzbench", *words], start_new_session=True, **quiet)
         while lines() <= seen and child.poll() is None:  # until it has recorded another row
             time.sleep(0.01)
         seen = lines()
         if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+            os.killpg(child.pid, sign)
+        _, said = child.communicate()
+        if sign == signal.SIGTERM and child.returncode:  # else it was done before
+            assert child.returncode == INTERRUPTED
+            assert "--resume goes on" in said
         drop_cut_off_line(records)
-        assert len(read_records(records)) >= seen - 1
+        taken_back = sign == signal.SIGTERM  # by an append that is interrupted before it ends
+        assert len(read_records(records)) >= seen - 1 - taken_back
         for path in records.parent.glob("*.json"):
             json.loads(path.read_text(encoding="utf-8"))
     assert CliRunner().invoke(main, words).exit_code == 0
