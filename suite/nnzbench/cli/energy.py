@@ -16,6 +16,7 @@ import click
 from nnzbench import devices, paths
 from nnzbench.cli import options
 from nnzbench.cli.chosen import NothingMatched, nearest, seconds_of
+from nnzbench.cluster import worker
 from nnzbench.devices import DEVICES, Device
 from nnzbench.facts import energy as facts
 from nnzbench.facts.results import ResultSet, each, load
@@ -154,9 +155,11 @@ class Run:
         if not work:
             progress.tell("Nothing to do: all of it is in energy.csv")
             return []
-        session = open_session(device, kernels(), progress.note)
         found, left = list[tuple[Item, list[Window]]](), 0
-        idle = window(bench, None, min(self.recipe.seconds, 3.0)).watts
+        turn = worker.turn(device)  # the counter would have the joules of a run on a cluster, too
+        with turn():
+            session = open_session(device, kernels(), progress.note)
+            idle = window(bench, None, min(self.recipe.seconds, 3.0)).watts
         progress.start("energy", len(work))
         for item in work:
             expected_s = self.recipe.expected_s(len(item.entrants), item.begun)
@@ -164,7 +167,8 @@ class Run:
                 left += 1
                 continue
             progress.step(f"{item.folder.name} {item.stem}: {len(item.entrants)} candidates")
-            found.append((item, self._contest(item, session, bench, idle, progress)))
+            with turn():
+                found.append((item, self._contest(item, session, bench, idle, progress)))
             progress.advance()
         if left:
             progress.tell(f"{left} of {len(work)} problems did not fit: the same command goes on with them")

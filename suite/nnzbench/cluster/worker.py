@@ -127,8 +127,12 @@ def _maker() -> Maker:
 
 @functools.cache
 def _turn(name: str | None, together: bool = False) -> Turn:
-    """Of the processes that share this one's GPU, whoever started them; several may have it `together`."""
-    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{digest(introduce(name))}.lock")
+    return turn(_device(name), together)
+
+
+def turn(opened: Device, together: bool = False) -> Turn:
+    """Of the processes that share this GPU, whoever started them; several may have it `together`."""
+    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{digest(_introduction(opened))}.lock")
     return functools.partial(_locked, path, together)
 
 
@@ -151,7 +155,10 @@ def _locked(path: str, together: bool = False) -> Iterator[None]:
 
 def introduce(device: str | None) -> Introduction:
     """Opens the device. Raises `Unsupported` where there is none."""
-    opened = _device(device)
+    return _introduction(_device(device))
+
+
+def _introduction(opened: Device) -> Introduction:
     units = [one.unit for one in visible_gpus()] if opened.timer is not None else []
     unit = units[0] if units else opened.gpu
     return Introduction(

@@ -10,6 +10,7 @@ from small_commands import invoke
 
 from nnzbench import devices
 from nnzbench.cli import energy as cli_energy
+from nnzbench.cluster import worker
 from nnzbench.facts import energy as facts
 from nnzbench.facts.results import load
 from nnzbench.facts.selector import Selector
@@ -104,6 +105,21 @@ def test_a_time_limit_begins_nothing_that_would_outlast_it(board, tmp_path):
     assert result.exit_code == 0
     assert "2 of 2 problems did not fit" in result.stderr
     assert windows(tmp_path) == []
+
+
+def test_no_run_on_a_cluster_has_the_gpu_meanwhile(board, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    (path, _) = worker.turn(board).args
+    real = board.timer.enqueue
+
+    def enqueue(body):
+        with open(path, "a") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return real(body)
+
+    board.timer.enqueue = enqueue
+    assert measured("--trials", "1").exit_code == 0
+    assert windows(tmp_path)
 
 
 def test_a_check_compares_windows_of_the_same_candidate(board, tmp_path):
