@@ -213,10 +213,14 @@ def _percent(share: float) -> str:
 
 
 def _mark(found: Comparison) -> str:
-    """What the mark means, and on how many problems (each once for all its types) of which experiments it is so."""
+    """What the mark means, and on how many of the compared problems (each once for all its types) of which experiments
+    it is so.
+    """
     said: list[str] = []
     points = found.points
-    for experiment, rows in points[points["kind"] == "measured"].groupby("experiment", sort=True):
+    for experiment, rows in points[points["compared"] & (points["kind"] == "measured")].groupby(
+        "experiment", sort=True
+    ):
         problems = rows["problem"].map(stem_of)
         if cut := problems[rows["cut"]].nunique():
             said.append(f"`{experiment}` {cut} of {problems.nunique()}")
