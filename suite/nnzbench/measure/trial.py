@@ -240,7 +240,7 @@ class _Trial:
         work = self.conditions.work
         try:
             if self.candidate.ready is not None:
-                with work.phases.of("compiling"):
+                with work.phases.of("compiling" if self.candidate.plan else "operands"):
                     self.candidate.ready()
             with work.on_gpu("preparing"):
                 prepared = self.candidate.prepare()
