@@ -12,14 +12,15 @@ struct Barrier {
     int arrivals;
     int missing;
     unsigned completed;  // phases
-    int expected;  // bytes that a bulk copy has to bring before the phase completes
-    char* to;  // of that copy, null when none is on its way
-    const char* from;
+    int expected;  // bytes that bulk copies have yet to bring before the phase completes
+    struct Copy {
+        char* to;  // null when it is not on its way
+        const char* from;
+        int bytes;
+    } copies[2];
 };
 
-inline void barrier_init(Barrier* barrier, int arrivals) {
-    *barrier = Barrier{arrivals, arrivals, 0, 0, nullptr, nullptr};
-}
+inline void barrier_init(Barrier* barrier, int arrivals) { *barrier = Barrier{arrivals, arrivals, 0, 0, {}}; }
 
 inline void barrier_complete(Barrier* barrier) {
     __atomic_store_n(&barrier->missing, barrier->arrivals, __ATOMIC_RELEASE);
@@ -37,17 +38,20 @@ inline void barrier_arrive_after_copies(Barrier* barrier) {
     barrier_arrive(barrier);
 }
 
-// A bulk copy lands when a thread first waits for it, the latest moment hardware may take.
+// Bulk copies land when a thread first waits for them, the latest moment hardware may take.
 inline void barrier_wait(Barrier* barrier, unsigned parity) {
     while ((__atomic_load_n(&barrier->completed, __ATOMIC_ACQUIRE) & 1) == parity) {
-        char* const to = __atomic_exchange_n(&barrier->to, nullptr, __ATOMIC_ACQ_REL);
-        if (to == nullptr) {
-            nnz_cpu::yield();
-        } else {
-            memcpy(to, barrier->from, barrier->expected);
-            barrier->expected = 0;
-            barrier_complete(barrier);
+        bool landed = false;
+        for (Barrier::Copy& copy : barrier->copies) {
+            char* const to = __atomic_exchange_n(&copy.to, nullptr, __ATOMIC_ACQ_REL);
+            if (to == nullptr) continue;
+            memcpy(to, copy.from, copy.bytes);
+            landed = __atomic_sub_fetch(&barrier->expected, copy.bytes, __ATOMIC_ACQ_REL) == 0;
         }
+        if (landed)
+            barrier_complete(barrier);
+        else
+            nnz_cpu::yield();
     }
 }
 

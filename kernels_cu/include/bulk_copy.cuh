@@ -16,15 +16,23 @@ inline void barrier_arrive_expect(Barrier* barrier, int bytes) {
     barrier_arrive(barrier);
 }
 
-// One copy per phase, by the thread that expects it and arrives last.
+// Up to two copies per phase, by the thread that expects their bytes and arrives last.
 inline void bulk_copy(const void* dst, const void* src, int bytes, Barrier* barrier) {
     if (bytes % 16 || reinterpret_cast<uintptr_t>(dst) % 16 || reinterpret_cast<uintptr_t>(src) % 16)
         nnz_cpu::fail("bulk copy of %d bytes with a misaligned size or address", bytes);
-    char* const pending = __atomic_load_n(&barrier->to, __ATOMIC_RELAXED);  // others may wait already
-    if (__atomic_load_n(&barrier->missing, __ATOMIC_RELAXED) != 0 || barrier->expected != bytes || pending != nullptr)
-        nnz_cpu::fail("bulk copy of %d bytes where its barrier expects another", bytes);
-    barrier->from = static_cast<const char*>(src);
-    __atomic_store_n(&barrier->to, static_cast<char*>(const_cast<void*>(dst)), __ATOMIC_RELEASE);
+    int left = barrier->expected - bytes;
+    Barrier::Copy* place = nullptr;
+    for (Barrier::Copy& copy : barrier->copies) {
+        if (__atomic_load_n(&copy.to, __ATOMIC_RELAXED) == nullptr)
+            place = &copy;
+        else
+            left -= copy.bytes;
+    }
+    if (__atomic_load_n(&barrier->missing, __ATOMIC_RELAXED) != 0 || left < 0 || place == nullptr)
+        nnz_cpu::fail("bulk copy of %d bytes where its barrier expects others", bytes);
+    place->from = static_cast<const char*>(src);
+    place->bytes = bytes;
+    __atomic_store_n(&place->to, static_cast<char*>(const_cast<void*>(dst)), __ATOMIC_RELEASE);
 }
 
 }  // namespace nnz

@@ -53,6 +53,7 @@ class Case:
 
 QUEUE = balanced_rows.Tiling("async", 2, 1, 3)
 LOADS = balanced_rows.Tiling("registers", 4, 1, 2)
+BULK = balanced_rows.Tiling("bulk", 2, 1, 3)
 # m, k, n, sparsity, ranges: kept 8, 10 and 13 (rows that share packs), 3, 2; k off the ranges; one row; few ranges
 SHAPES = (
     (37, 256 * 4, 1, 0.75, 32),
@@ -136,6 +137,21 @@ def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
         assert plan.defines["SPLIT"] == 1
         assert plan.launches[0].grid[0] % 4 == 0
         case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "group", "build"),
+    [
+        ((9, 52 * 32, 7, 0.75, 32), np.float32, 32, "asan"),
+        ((37, 300, 1, 0.5, 15), np.float16, 4, "tsan"),  # several passes, the last short of ranges
+        ((7, 32 * 300, 2, 0.97, 32), np.float32, 8, "plain"),  # positions of two bytes
+    ],
+)
+def test_bulk_copies_of_values_and_positions_share_a_barrier(shape, dtype, group, build):
+    case = Case(*shape, dtype=dtype)
+    plan = case.rows_plan(replace(BULK, split=build == "plain"), group)
+    assert plan.defines["PASSES"] == -(-shape[-1] // group)
+    case.check(plan, build, "backward")
 
 
 def test_two_byte_positions_and_runs_of_strands():
