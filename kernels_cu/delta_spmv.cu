@@ -15,7 +15,7 @@
 // The last chunk of a row is filled up with zeros. An Inf or NaN of x would reach rows through zeros that stand between or fill
 // up: rows whose sum is not finite are summed again without them.
 //
-// Buffers (host: `nnzbench.kernels.tensor.delta`)
+// Buffers (host: `nnzbench.kernels.tensor.spmv`)
 //   offsets       (m + 1) chunks up to each row
 //   low, high     (chunks, 8) values 0 to 7 and 8 to 15
 //   near          (chunks, 2) words: the first's column in 16 bits and steps 1 to 3 in 5 bits each; steps 4 to 9

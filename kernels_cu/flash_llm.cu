@@ -13,7 +13,7 @@
 //   warp    64 rows x kWarpColumns columns as 16x8 tiles of sums; fragments of a step of 16 columns of A are loaded one ahead
 //   lane    the elements of a tile that `mma.m16n8k16` gives it
 //
-// Tiled-CSL (host: `nnzbench.kernels.tensor.tiled_csl`): tile after tile, rows of tiles first, the words of each: the value in the
+// Tiled-CSL (host: `nnzbench.kernels.tensor.flash_llm`): tile after tile, rows of tiles first, the words of each: the value in the
 // low half, its place in the cleared tile in the high one, so that a store needs no arithmetic. Element (r, c) has place
 // 64 r + (c XOR 8 (r % 8)). `offsets` tells where each tile's words start, in units of four; an empty tile ends it, because
 // places are looked up two tiles ahead. A tile has 4,096 words at most, since no more fit in the registers.

@@ -36,7 +36,7 @@
 //                                                LANES * STRIDE, unless a tile is as wide as the image
 //   PITCH     elements of a staged row, a multiple of PIECE      LEFT   of them before the tile's first column that is
 //                                                                       no padding: a multiple of PIECE, at least PAD
-//   PAD       0 or 1                   SORTED, REUSE, F16
+//   PAD       0 or 1                   SORTED, REUSE, F16; INDEX16 is 1: a channel has 2 bytes
 #include "nnz.cuh"
 #include "pack.cuh"
 

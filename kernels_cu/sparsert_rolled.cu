@@ -1,4 +1,8 @@
 // The counterpart of SparseRT's generated code that reads its schedule from memory (figure 8 of the paper).
+//
+// Defines
+//   ROWS     of the tallest block, 1 or more: accumulators of a thread
+//   THREADS  of a block, 1 to 1024: its columns, whose number divides n, times its groups
 #include "sparsert_rolled.cuh"
 
 #ifndef ROWS

@@ -13,7 +13,7 @@
 //   warp    16 rows x kColumns columns as 16x8 tiles of sums; a step's 16x64 strip of A is 16 registers a lane
 //   lane    of each bitmap bits 2 l and 2 l + 1, its two neighbouring elements of a register of `mma.m16n8k16`
 //
-// TCA-BME (host: `nnzbench.kernels.tensor.bitmap`), tile after tile, rows of tiles first: of each tile 4 strips of 16 rows; of
+// TCA-BME (host: `nnzbench.kernels.tensor.spinfer`), tile after tile, rows of tiles first: of each tile 4 strips of 16 rows; of
 // each strip 4 groups of 16 columns; of each group the bitmaps of 8x8 elements left top, left bottom, right top, right bottom;
 // bit 8 r + c for row r and column c. `values`: of each tile in the order of the bits, filled up to eight. `offsets`: where each
 // tile's values start, in eights, and where the last one's end. `strips`: of each tile the values before each of its strips.

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fnmatch
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -202,6 +203,18 @@ def test_the_docs_and_the_notice_name_every_kernel_of_a_paper_or_library():
     files = [path.stem for path in (ROOT / "kernels_cu").glob("*.cu") if path.stem not in own]
     assert len(files) > 10
     assert [name for name in files if not any(fnmatch.fnmatchcase(name, one) for one in patterns)] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "kernels_cu").glob("*.cu")), ids=lambda path: path.stem)
+def test_a_kernels_file_explains_its_defines_and_names_modules_that_exist(path):
+    """A define is a word in capitals that neither the file nor a header sets."""
+    head, _, code = text_of(path).partition("#include")
+    ours = "".join(text_of(one) for one in (ROOT / "kernels_cu").rglob("*.cu*"))
+    set_here = {*re.findall(r"#define (\w+)", ours), "NNZ_CPU"}
+    used = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", re.sub(r'//.*|"[^"\n]*"', "", code))) - set_here
+    assert used - set(re.findall(r"\w+", head)) == set()
+    for name in re.findall(r"`(nnzbench\.[\w.]+)`", text_of(path)):
+        assert importlib.util.find_spec(name), name
 
 
 def test_every_source_of_a_pattern_and_every_file_of_data_is_explained():
