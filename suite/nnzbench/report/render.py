@@ -45,6 +45,8 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
     if page.energy and (joules := energy_table(page.energy, view)):
         tables.insert(0, Shown(ENERGY, joules))
     comparison = markdown_of(first, view) if first else ""
+    answer = page.made(view) if page.made else " ".join(answers(page, view)) or "Not recorded yet."
+    shown = "".join((answer, comparison, *(one.text for one in tables)))
     text = (
         environment()
         .get_template("page.md.j2")
@@ -53,14 +55,12 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             title=results.experiment,
             view=view,
             results=results,
-            answer=page.made(view) if page.made else " ".join(answers(page, view)) or "Not recorded yet.",
+            answer=answer,
             comparison=comparison,
-            slow=CLOCKS if any(CLOCKS in one for one in (comparison, *(table.text for table in tables))) else "",
+            marks=[mark for mark in (MARK, CLOCKS) if mark in shown],
             figures=figures,
             tables=tables,
             findings=[*filter(None, (one(view) for one in page.findings))],
-            tuned=bool(view.facts()["tuned"].all()),
-            mark=MARK,
             untuned=untuned(results.frame),
             failures=failures(results.frame, view.names()),
             gaps=[*results.left_out, *gaps],

@@ -16,6 +16,9 @@ def test_dense_on_the_pruned_matrix_is_a_side_of_its_own_where_the_unpruned_one_
     )
     assert pick(frame, FP16)["median_us"].tolist() == [2.0, 3.0]
     assert pick(frame, over_pruned("f16"))["median_us"].tolist() == [1.0]
+    alone = frame.assign(kernel=["cublas", "cublaslt", "cublas"])
+    assert pick(alone, FP16)["median_us"].tolist() == [2.0, 3.0]
+    assert pick(alone, kernel("cublas", "f16"))["median_us"].tolist() == [1.0, 3.0]
 
 
 def test_one_choice_is_run_under_every_policy():

@@ -50,6 +50,7 @@ def opt_layers() -> Page:
             Pivot("µs", (*sparse, sputnik, FP16), rows=("label", "level", "subject"), columns="n"),
         ),
         baseline=FP16,
+        arithmetic="fp16 with sums in fp32",
     )  # fmt: skip
 
 

@@ -46,11 +46,10 @@ def pays_map() -> Page:
         question="For which layers, zeros and columns is a sparse product faster than the dense one?",
         intro="Square layers of three public models (`datasets/problems/pays_map.csv` has their sources) with their "
         "zeros anywhere, times 1 to 1,024 columns (tokens or requests at once), in fp16 with sums in fp32. The "
-        "baseline is the fastest dense fp16 product of the same weights, zeros included: cuBLAS and every algorithm "
-        "that cuBLASLt proposes, in both layouts. cuBLAS in fp32 is what most papers compared with. Kernels that "
-        "`llm_layers` and the collections never found fastest on layers of such a size are "
-        "not run: cuSPARSE and SpInfer on none, row_stream and ring not on the large one, sputnik on the small one "
-        "alone.",
+        "baseline is the fastest dense fp16 product, with the matrix before pruning: cuBLAS and every algorithm that "
+        "cuBLASLt proposes, in both layouts. cuBLAS in fp32 is what most papers compared with. Kernels that "
+        "`llm_layers` and the collections never found fastest on layers of such a size are not run: cuSPARSE and "
+        "SpInfer on any, row_stream and ring on the large one, sputnik on the large and the middle one.",
         answers=tuple(Answer(one, BEST, FP16, paper_baseline=CUBLAS) for one in CELLS[:4]),
         comparison=Comparison((BEST,), (FP16, CUBLAS), CELLS),
         figures=(

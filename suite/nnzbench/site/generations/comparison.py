@@ -186,7 +186,10 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     base = frame[place.notna() & frame["time_us"].notna()].assign(
         place=place, baseline_series=series, over_us=frame["time_us"], baseline_untuned=frame["untuned"]
     )
-    first = base.sort_values([*CASE, "place"], kind="stable").drop_duplicates(CASE)
+    sparse = frame[frame["kernel"].map(lambda name: about(name).work == "sparse")]
+    of = [*CASE, "math"]
+    base["alone"] = ~pd.MultiIndex.from_frame(base[of]).isin(pd.MultiIndex.from_frame(sparse[of]))
+    first = base.sort_values([*CASE, "alone", "place"], kind="stable").drop_duplicates(CASE)
     frame = frame.merge(first[[*CASE, "baseline_series", "over_us", "baseline_untuned"]], on=CASE, how="left")
     frame["baseline"] = frame["baseline_series"].fillna(frame["baseline"])
     # a published speed-up without times has no row of its baseline
@@ -203,7 +206,8 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _baselines() -> list[str]:
-    """What speed-ups divide by, the first that has a time: dense libraries in fp32, then in fp16."""
+    """What speed-ups divide by: dense libraries in fp32, then in fp16, the first that has a time beside a sparse
+    kernel's in its arithmetic."""
     dense = [(name, one) for name, one in known().items() if one.role == "library" and one.reference]
     dense = [(name, one) for name, one in dense if one.work == "dense"]
     return [f"{name}-{math_class}" for math_class in ("f32", "f16") for name, one in dense if math_class in one.maths]

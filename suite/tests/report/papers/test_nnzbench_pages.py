@@ -19,6 +19,7 @@ from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, spmm_scaling, tr
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
+from nnzbench.report import render
 from nnzbench.report.data.text import checks
 from nnzbench.report.pages.view import View
 
@@ -189,13 +190,23 @@ def test_flash_llms_own_layers_are_compared_by_level(tmp_path: Path) -> None:
             ("flash_llm", "split7", lambda p: 10.0 * (1.5 if p.sparsity == 0.7 else 1.0)),
             ("cublas", "f16_rowmajor", lambda _: 15.0),
             ("sputnik", "heuristic", lambda _: 30.0),
+            ("tensor_spmm", "n8", lambda p: 5.0 if p.n == 8 else None),
         ),
     )
-    _, facts = drawn(tmp_path, "opt_layers", rows)
+    view, facts = drawn(tmp_path, "opt_layers", rows)
     assert [
         facts[Group(level=level).label, "Flash-LLM fp16", "best dense fp16"] for level in (70, 90)
     ] == pytest.approx([1.0, 1.5])
     assert facts[Group(level=90).label, "Flash-LLM fp16", "sputnik fp16"] == pytest.approx(3.0)
+    few = sum(one.n == 8 and one.sparsity == 0.9 for one in tables.load("opt_layers"))
+    said = [*render.answers(page_of("opt_layers"), view)][2]
+    assert f"tensor_spmm fp16 3.00× on {few} problems" in said
+    assert said.count(" on ") == 1  # others are of all
+    note = "† marks a ratio with a partially tuned kernel."
+    assert note not in (tmp_path / "README.md").read_text(encoding="utf-8")
+    fake_records.tuned(tmp_path, lambda row: ["first"] if row.kernel == "flash_llm" else ["all"])
+    render.write(page_of("opt_layers"), load(tmp_path))
+    assert note in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_rounding_operands_costs_more_the_fewer_bits_are_left() -> None:

@@ -83,6 +83,12 @@ def test_the_best_sparse_kernel_is_in_the_arithmetic_of_its_baseline(tmp_path):
     assert best(tmp_path) == ["sputnik"]
 
 
+def test_a_dense_product_beside_no_sparse_one_in_its_arithmetic_is_no_baseline(tmp_path):
+    put(tmp_path, [DENSE, timed("cublas", 2.0, "f16_x", dtype="f16"), timed("tensor_spmm", 1.0, dtype="f16")])
+    assert best(tmp_path) == ["tensor_spmm"]
+    assert set(measured(tmp_path)["baseline"]) == {"cublas-f16"}
+
+
 def test_a_dense_library_is_no_sparse_kernel_however_fast(tmp_path):
     put(tmp_path, [DENSE, timed("cublaslt", 6.0, "f32_algo1"), timed("cusparse", 100.0, "csr_alg2")])
     assert best(tmp_path) == ["cusparse"]
