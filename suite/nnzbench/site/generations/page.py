@@ -235,7 +235,7 @@ def _gaps(frame: pd.DataFrame, found: Comparison, names: Names) -> Iterator[str]
     for experiment, rows in frame[~frame["experiment"].isin(compared)].groupby("experiment", sort=False):
         have = [names[key] for key in names if ((rows["gpu"] == key[0]) & (rows["kind"] == key[1])).any()]
         if len(have) > 1:
-            yield f"`{experiment}` ({'; '.join(have)}) has no problem with a speed-up over a dense product on two of them."
+            yield f"`{experiment}` ({'; '.join(have)}): no problem has a speed-up over a dense product on two of them."
         else:
             alone.setdefault(have[0], []).append(f"`{experiment}`")
     yield from (f"On {gpu} only: {', '.join(those)}." for gpu, those in alone.items())
