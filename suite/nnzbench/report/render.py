@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts import energy
 from nnzbench.facts import table as facts_table
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.results import ResultSet, each
@@ -63,7 +64,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             findings=[*filter(None, (one(view) for one in page.findings))],
             untuned=untuned(results.frame),
             failures=failures(results.frame, view.names()),
-            gaps=[*results.left_out, *gaps],
+            gaps=[*results.left_out, *gaps, *refused(results)],
             unmeasured=[*unmeasured],
             recordings=[*recordings(results), *filter(None, [across(results)])],
             clocks=clocks(results.frame),
@@ -133,6 +134,14 @@ def _answer(one: Answer, view: View) -> str:
         )
         .strip()
     )
+
+
+def refused(results: ResultSet) -> Iterator[str]:
+    """Of how many candidates no window of energy is ok; nothing where each has one."""
+    every = energy.windows(results)
+    right = every.assign(right=every["status"] == "ok").groupby(energy.KEY)["right"].any()
+    if lost := len(right) - int(right.sum()):
+        yield f"Energy: every window was refused of {lost} of {len(right)} candidates (`energy.csv` says why)."
 
 
 LOW = 1 - APART

@@ -94,6 +94,12 @@ def test_refused_windows_are_counted_and_count_for_nothing(folder):
     text = written(folder).read_text(encoding="utf-8")
     assert "2 (1 refused)" in text
     assert "9999" not in text
+    assert "Energy: every" not in text
+    no = {"status": "refused", "reason": "they differ"}
+    rows = [dataclasses.replace(one, **no) if one.kernel == "cusparse" else one for one in ENERGY.read(folder)]
+    (folder / ENERGY.file).unlink()
+    ENERGY.add(folder, *rows)
+    assert "Energy: every window was refused of 6 of 12 candidates" in written(folder).read_text(encoding="utf-8")
 
 
 def test_what_is_no_table_of_energy_is_refused_with_its_place(folder):
