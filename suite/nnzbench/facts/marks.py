@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.kernels.registry import about
+from nnzbench.kernels.registry import about, known
 from nnzbench.problems.problem import INTERCHANGEABLE, case_of, parse
 from nnzbench.records.record import RecordError
 
@@ -46,16 +46,32 @@ def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
     """Of each row, where the run stopped short of its kernel's candidates: `first`, `some` or empty.
 
     `first` after the first choices, as its time was over; `some` after as few as it was asked to try. Empty where all
-    were tried or there is nothing to tune, and where no file says: such runs are of before runs could stop short.
+    were tried or there is nothing to tune, and where no file says: such runs are of before runs could stop short. A run
+    to the end that did not know a first choice of a later, shorter one counts as `some`: the kernel has more candidates
+    since.
     """
     short = pd.Series("", frame.index, dtype=str)
     if not path.is_file() or "scope" not in (table := _read(path)):
         return short
-    scopes = pd.Categorical(table["scope"].fillna("all"), ["all", "some", "first"], ordered=True)
+    scope = table["scope"].fillna("all")
+    scopes = pd.Categorical(scope.mask(_outgrown(table, scope), "some"), ["all", "some", "first"], ordered=True)
     widest = _by_policy(table.assign(scope=scopes)).sort_values("scope").drop_duplicates([*_KEY, "policy"])
     found = _joined(frame, widest[[*_KEY, "policy", "scope"]])
     done = frame["kernel"].isin([name for name in frame["kernel"].unique() if about(name).nothing_to_tune])
     return short.mask(found.isin(["some", "first"]) & ~done, found)
+
+
+def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
+    """Of each line, whether its kernel, one of this suite, has a first choice there that no search to the end names."""
+    key = list(_KEY)
+    ours = [name for name in table["kernel"].unique() if name in known() and about(name).role != "library"]
+    if "untuned" not in table:
+        return pd.Series(False, table.index)
+    named = table[table["kernel"].isin(ours)].dropna(subset=["untuned"])
+    named = named.assign(name=named["untuned"].str.split(), whole=scope == "all").explode("name")
+    searched = named.groupby([*key, "name"])["whole"].any().groupby(key)
+    found = searched.any() & ~searched.all()
+    return pd.Series(pd.MultiIndex.from_frame(table[key]).isin(found.index[found]), table.index)
 
 
 def chosen_untuned(frame: pd.DataFrame, path: Path) -> pd.Series[bool]:
