@@ -330,14 +330,15 @@ def _first_choice(view: View) -> str:
 
 def sparsert_table3() -> Page:
     """SparseRT's Table 3 and figure 7: 3x3 convolutions of ResNet-50."""
-    paper, ours, direct = map(kernel, ("sparsert_conv_paper", "sparsert_conv", "direct_conv"))
+    paper = kernel("sparsert_conv_paper", variants="checked_", words="padding tested")
+    ours, direct = kernel("sparsert_conv"), kernel("direct_conv")
     first = kernel("cudnn", variants=DEFAULT, words="its first choice")
     return Page(
         question="Is a pruned 3x3 convolution of ResNet-50 faster as code generated from its weights than in cuDNN?",
         intro="The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
         "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with random "
-        "values for problem 4. `sparsert_conv_paper` is the paper's method, `sparsert_conv` our form of it; cuDNN's "
-        "best is the fastest of its plans, Winograd and implicit GEMM included.",
+        "values for problem 4. `sparsert_conv_paper`, padding tested, is the paper's method, `sparsert_conv` our form "
+        "of it; cuDNN's best is the fastest of its plans, Winograd and implicit GEMM included.",
         answers=tuple(
             Answer(group, paper, CUDNN_TF32, (ours,), CUDNN, claim)
             for group, claim in zip(LEVELS, ("sparsert-conv-90", "sparsert-conv-95"), strict=True)
