@@ -43,7 +43,10 @@ def opt_layers() -> Page:
         question="Is Flash-LLM's kernel faster than the dense product on the layers that its authors timed?",
         intro="Layers of OPT-30B, 66B and 175B with uniform zeros times 8 to 64 columns: the shapes, columns and "
         "levels of the benchmark in the authors' repository.",
-        answers=tuple(Answer(group, flash, FP16, sparse[1:]) for group in levels),
+        answers=tuple(
+            Answer(group, flash, FP16, sparse[1:], kernel("cublas", "f16"), f"flash-llm-cublas-{group.level}")
+            for group in levels
+        ),
         comparison=Comparison(sparse, (FP16, sputnik), levels),
         tables=(
             Pivot("Over the best dense product", sparse, "ratio", FP16, ("subject", "label", "level"), "n"),
@@ -257,8 +260,8 @@ def llm_layers() -> Page:
         "with the matrix before pruning. The rows and columns of patterns like magnitude pruning's vary as in pruned "
         "Transformers of the collection.",
         answers=(
-            Answer(groups[0], tensor, FP16, (flash,), claim="flash-llm-cublas-90"),
-            Answer(groups[1], tensor, FP16, (flash,), claim="flash-llm-cublas-70"),
+            Answer(groups[0], tensor, FP16, (flash,)),
+            Answer(groups[1], tensor, FP16, (flash,)),
             Answer(groups[2], delta, FP16, (tensor,)),
         ),
         comparison=Comparison((tensor, delta, flash, spinfer, sputnik), (FP16, CUSPARSE_F16), groups),

@@ -201,7 +201,7 @@ def test_flash_llms_own_layers_are_compared_by_level(tmp_path: Path) -> None:
     few = sum(one.n == 8 and one.sparsity == 0.9 for one in tables.load("opt_layers"))
     said = [*render.answers(page_of("opt_layers"), view)][2]
     assert f"tensor_spmm fp16 3.00× on {few} problems" in said
-    assert said.count(" on ") == 1  # others are of all
+    assert said.count(" problems") == 1  # others are of all
     note = "† marks a ratio with a partially tuned kernel."
     assert note not in (tmp_path / "README.md").read_text(encoding="utf-8")
     fake_records.tuned(tmp_path, lambda row: ["first"] if row.kernel == "flash_llm" else ["all"])
