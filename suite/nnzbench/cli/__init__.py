@@ -31,6 +31,10 @@ _COMMANDS = {
 }
 
 
+INTERRUPTED = 130
+"""Exit status, as shells have it."""
+
+
 class _InputError(click.ClickException):
     exit_code = 2
 
@@ -63,6 +67,9 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # Click would end with 1, which says that something computed wrong
+            click.echo("Interrupted: what is recorded is whole.", err=True)
+            ctx.exit(INTERRUPTED)
         except OSError as error:
             if paths.is_full(error):
                 where = f"{error.filename}: " if error.filename else ""
@@ -105,7 +112,7 @@ def _for_the_user(error: Exception) -> click.ClickException | None:
 def main(ctx: click.Context) -> None:
     """Run every published way of multiplying by a pruned weight matrix, checked against float64 and timed honestly.
 
-    Exit status: 0 done, 1 something computed wrong or regressed, 2 bad usage or input.
+    Exit status: 0 done, 1 something computed wrong or regressed, 2 bad usage or input, 130 interrupted.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import click
 
 from nnzbench import devices, paths
-from nnzbench.cli import options, programs
+from nnzbench.cli import INTERRUPTED, options, programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
 from nnzbench.cluster.engine import connected, crowding, local_resources
 from nnzbench.cluster.scheduler import Scheduler
@@ -39,8 +39,6 @@ from nnzbench.records.files import records_file
 from nnzbench.records.folder import BELOW, refuse_links
 from nnzbench.records.record import Verdict
 
-INTERRUPTED = 130
-"""Exit status, as shells have it."""
 REASONS = 5
 """That a run ends with, where something failed."""
 

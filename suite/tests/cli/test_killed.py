@@ -10,8 +10,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from nnzbench.cli import main
-from nnzbench.cli.run import INTERRUPTED
+from nnzbench.cli import INTERRUPTED, main
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
