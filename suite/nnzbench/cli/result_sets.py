@@ -209,6 +209,9 @@ def predict(
         catalogue.experiment(experiment)  # refuses a name that there is not
     made = records.predict(folder, experiment, target, source)
     rows = made.rows[made.rows["policy"] == policy]
+    if rows.empty:
+        others = ", ".join(sorted(set(made.rows["policy"]))) or "none"
+        raise RecordError(f"no {policy} time of {experiment} is recorded on {made.source.slug}: there are {others}")
     there = sorted(set(rows["kernel"]))
     for name in kernels:
         if name not in there:

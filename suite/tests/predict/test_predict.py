@@ -150,6 +150,7 @@ def test_the_command_tells_times_refusals_and_bad_input(tmp_path):
         (["--gpu", "H200", "--from", "H200"], "there are none of another GPU"),
         (["--gpu", "T4", "--kernel", "sputnk"], "'sputnk': choose from cublas, sputnik"),
         (["--gpu", "T4", "--policy", "warm"], "'warm' is not one of 'hot', 'cold'"),
+        (["--gpu", "T4", "--policy", "stream"], "no stream time of"),
     ):
         refusal = run.invoke(main, ["predict", "sparsert_table1", *arguments, "--reports", str(tmp_path)])
         assert refusal.exit_code == 2
