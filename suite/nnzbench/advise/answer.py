@@ -219,13 +219,14 @@ def sentence(answer: Answer, width: Width) -> str:
             return f"No kernel is {'recorded near enough' if found.reason else 'estimated'} {at}"
         wrong = [one.label for one in width.entries if one.wrong]
         return f"{checked(width)} checked against float64 {at}, none timed" + _wrong_text(wrong)
+    guess = ", a guess" if chosen.guess else ""
     if other is None:
         alone = "no sparse kernel is timed" if chosen.dense else "there is no dense time to compare with"
-        return f"{chosen.label} takes {about_so}{us_text(chosen.us, answer.estimated)} {at}; {alone}"
+        return f"{chosen.label} takes {about_so}{us_text(chosen.us, answer.estimated)} {at}{guess}; {alone}"
     ratio = times_as_fast(chosen.us or math.inf, other.us or 0.0)
     if not chosen.dense:
         return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}"
-    text = f"Dense wins {at}: {chosen.label}, {about_so}{us_text(chosen.us, answer.estimated)}"
+    text = f"Dense wins {at}: {chosen.label}, {about_so}{us_text(chosen.us, answer.estimated)}{guess}"
     if found.reason:
         return f"{text} ({other.label} {_DOUBTS[found.reason]})"
     every = "" if width.all_estimated(answer.dtype) else " of those estimated"

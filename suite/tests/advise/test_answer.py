@@ -59,6 +59,13 @@ def test_the_verdict_is_dense_where_sparse_is_slower_or_in_doubt(given, chosen, 
     assert sentence(given, given.widths[0])
 
 
+@pytest.mark.parametrize("others", [(), (entry("ring", 12.0),)])
+@pytest.mark.parametrize("guess", ["", FAR])
+def test_a_sentence_says_that_a_dense_time_is_a_guess(guess, others):
+    given = answered(replace(DENSE, guess=guess), *others, estimated=True)
+    assert ("a guess" in sentence(given, given.widths[0])) == bool(guess)
+
+
 @pytest.mark.parametrize(
     ("given", "kernels"),
     [
