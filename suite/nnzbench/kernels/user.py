@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nnzbench.kernels.registry import About, KernelDefect, PlannedKernel, VendorKernel, about, kernels, register
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Plan, Unsupported, one_line
 from nnzbench.plans.plan_files import ArrayFiles, decode, encode
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -160,7 +160,7 @@ def _loaded(path: Path) -> tuple[str, ...]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # `sys.exit(0)` in the file must not pass for a finished run
-        raise Unsupported(f"kernel file {path} failed: {type(error).__name__}: {error}") from error
+        raise Unsupported(f"kernel file {path} failed: {type(error).__name__}: {one_line(error)}") from error
     added = tuple(name for name in kernels() if name not in before)
     if not added:
         raise Unsupported(f"kernel file {path} registers no kernel: call nnzbench.kernel.register(...) in it")

@@ -8,6 +8,7 @@ import pytest
 from on_cpu import matrix
 
 from nnzbench.kernels import registry, user
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -83,3 +84,10 @@ def test_processes_end_with_the_one_that_asks(plans):
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
     asked.close()
+
+
+def test_a_file_that_fails_is_told_in_one_line(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(r'raise ValueError("one\ntwo")')
+    with pytest.raises(Unsupported, match=r"ValueError: one two$"):
+        user.load(file)
