@@ -85,8 +85,11 @@ const askLayer = (page) => {
       words.textContent = `Not known: ${MISSING[found[0]?.found ?? "kind"]}. Measure it:`;
       return;
     }
+    const from = known.map((one) => layers[one.found.points[0]]).filter((one) => one.rows !== asked.rows || one.inner !== asked.inner);
+    const sizes = [...new Set(from.map((one) => `${one.rows} × ${one.inner}`))];
+    const elsewhere = sizes.length ? ` Recorded at ${sizes.join(" and ")}, the nearest size: at yours it may be otherwise.` : "";
     const said = (one) => `${ratio(one.found)} as fast as ${one.baseline}`;
-    words.textContent = `The best sparse kernel is ${known.map(said).join(", ")}.${known.some((one) => !one.found.tuned) ? " † A kernel was not fully tuned." : ""}`;
+    words.textContent = `The best sparse kernel is ${known.map(said).join(", ")}.${known.some((one) => !one.found.tuned) ? " † A kernel was not fully tuned." : ""}${elsewhere}`;
     const body = document.createElement("tbody");
     for (const one of found) {
       const points = (one.found.points ?? []).map((at) => layers[at]);
@@ -102,8 +105,8 @@ const askLayer = (page) => {
     for (const row of body.rows) [...row.cells].forEach((one, at) => { one.dataset.label = heads[at]; });
     table.append(head, body);
     // the same matrix at the other widths recorded
-    const sizes = known.map((one) => ({ ...one, point: layers[one.found.points[0]] }));
-    plots.widths(plot, sizes.map(({ baseline, point }) => ({
+    const curves = known.map((one) => ({ ...one, point: layers[one.found.points[0]] }));
+    plots.widths(plot, curves.map(({ baseline, point }) => ({
       label: baseline, size: `${point.rows} × ${point.inner}`,
       points: left.filter((one) => one.baseline === baseline && one.rows === point.rows && one.inner === point.inner && Math.abs(one.zeros - point.zeros) <= 1)
         .map((one) => [one.columns, one.ratio]).sort((a, b) => a[0] - b[0]),

@@ -56,12 +56,20 @@ const press = ({ math, policy, rows, inner, columns, level }) => {
   };
 };
 """
-PROBE = f"""<script>{ASK}{PRESS}
+SAY = """
+const say = (rows) => {
+  const field = document.getElementById("ask-rows");
+  field.value = rows;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  return document.getElementById("answer-words").textContent;
+};
+"""
+PROBE = f"""<script>{ASK}{PRESS}{SAY}
 const shown = (text) => Object.assign(document.createElement("pre"), {{ id: "result", textContent: text }});
 const told = (text) => document.body.append(shown(text));
 const errors = [];
 const answer = ({{ layers }}) => {{
-  const found = {{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press) }};
+  const found = {{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press), words: [4096, 4500].map(say) }};
   told(JSON.stringify({{ ...found, errors, over: document.documentElement.scrollWidth - innerWidth }}));
 }};
 addEventListener("error", (event) => errors.push(String(event.message)));
@@ -171,6 +179,12 @@ def test_the_page_answers_in_a_browser(told, answers):
     for one, other in zip(told["answers"], answers, strict=True):
         same = other if isinstance(other, str) else {**other, "ratio": pytest.approx(other["ratio"], 1e-4)}
         assert one == same
+
+
+def test_the_page_says_whose_size_an_answer_is_of(told):
+    recorded, other = told["words"]
+    assert "nearest size" not in recorded
+    assert "4096 × 4096, the nearest size" in other
 
 
 def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
