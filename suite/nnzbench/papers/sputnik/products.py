@@ -104,8 +104,9 @@ def _table1(view: View) -> pd.DataFrame | None:
     rows = []
     for kind in KINDS:
         over = CUSPARSE_F16 if kind.math == "f16" else CUSPARSE
-        facts = view.compare(Comparison(kind.ours[:3], (over,), (Group(op=kind.op, sample=SAMPLE),)))
-        peaks = view.cells(kind.ours, Group(op=kind.op)).groupby(["subject", "policy"])["tflops"].max()
+        sample = Group(op=kind.op, sample=SAMPLE)
+        facts = view.compare(Comparison(kind.ours[:3], (over,), (sample,)))
+        peaks = view.cells(kind.ours, sample).groupby(["subject", "policy"])["tflops"].max()
         for row in each(facts):
             won = f"{100 * row.wins / row.n:.1f} % of {row.n}"
             cells = [row.ratio, row.best, won, float(peaks[row.subject, row.policy])]
