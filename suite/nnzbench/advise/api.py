@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def operator(
         raise OperatorError(unknown("dtype", str(dtype), ITEM_BYTES))
     if kernel is not None and kernel not in registry.kernels():
         raise OperatorError(unknown("kernel", kernel, registry.kernels()))
+    _require_budget(budget)
     one = as_layer(matrix)
     session = _session(device)
     problem = one.problem("spmm", int(n), dtype or one.dtype)
@@ -175,10 +177,14 @@ def _require(op: Any, pattern: Any, dtype: Any, kernels: Iterable[Any] | None, b
     for what, name, known in (*given, *(("kernel", name, registry.kernels()) for name in kernels or ())):
         if name not in known:
             raise MatrixError(unknown(what, str(name), known))
-    if isinstance(budget, str) or not budget > 0:
-        raise MatrixError(f"the budget is a number of seconds above 0, not {budget!r}.")
+    _require_budget(budget)
     if image is not None and not (isinstance(image, tuple) and len(image) == 2 and all(map(is_width, image))):
         raise MatrixError(f"the image is (height, width), not {image!r}.")
+
+
+def _require_budget(budget: Any) -> None:
+    if not isinstance(budget, Real) or not float(budget) > 0:
+        raise MatrixError(f"the budget is a number of seconds above 0, not {budget!r}.")
 
 
 @functools.cache

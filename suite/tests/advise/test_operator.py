@@ -164,6 +164,8 @@ def test_any_kernel_will_do_where_none_is_named(cache_dir, dtype):
         ("a dict is no matrix", lambda: nnzbench.operator({}, 8, device="cpu")),
         ("whole number from 1", lambda: nnzbench.operator(matrix(), 0, device="cpu")),
         ("unknown kernel 'nosuch'", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="nosuch")),
+        ("number of seconds above 0, not '1m'", lambda: nnzbench.operator(matrix(), 8, device="cpu", budget="1m")),
+        ("number of seconds above 0, not None", lambda: nnzbench.best(matrix(), 8, device="cpu", budget=None)),
         ("not balanced", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="balanced")),
         ("whole numbers from 1", lambda: nnzbench.best(matrix(), 0, device="cpu")),
         ("whole numbers from 1, not '32'", lambda: nnzbench.best(matrix(), "32", device="cpu")),
