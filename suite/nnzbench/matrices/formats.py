@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class CSR:
         """1 - nnz/(m*k) as counted."""
         return 1.0 - self.nnz / (self.m * self.k) if self.m * self.k else 0.0
 
-    @property
+    @cached_property  # kernels ask for those of one band of rows after another
     def row_lengths(self) -> NDArray[np.int64]:
         """Nonzeros of each row, shape (m,)."""
         return np.diff(self.offsets).astype(np.int64)
