@@ -138,7 +138,7 @@ def sparse_attention(problem: Problem, operands: Operands, arch: str) -> Iterato
     q, keys, v = (operands.dense[name] for name in ("q", "k", "v"))
     features, size = q.shape[1], q.dtype.itemsize
     strips = [heuristic_strip(features, size), *candidates(features, size)][:_STEPS_TRIED]
-    tiles = [tile for tile, _ in labelled_tiles(features, size)][:_STEPS_TRIED]
+    tiles = [tile for tile, _ in labelled_tiles(problem.m, features, size)][:_STEPS_TRIED]
     shared = SharedWork()
     for strip in strips:
         for tile in tiles:
@@ -219,7 +219,7 @@ def sputnik_bias_relu(problem: Problem, operands: Operands, arch: str) -> Iterat
     if problem.sparsity == 0:
         raise Unsupported("this layer's weights are dense")
     b, bias = operands.dense["b"], operands.dense["bias"]
-    for tile, label in labelled_tiles(b.shape[1], b.dtype.itemsize):
+    for tile, label in labelled_tiles(problem.m, b.shape[1], b.dtype.itemsize):
         yield spmm_plan(operands.sparse, b, tile, label, bias=bias)
 
 

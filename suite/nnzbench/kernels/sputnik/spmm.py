@@ -214,10 +214,9 @@ def spmm_plan(
     if not switches.prescale and not short_offsets:
         raise Unsupported(f"without pre-scaling offsets are 32-bit products: k * n = {matrix.k * n} is not below 2^31")
     row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
-    if row_blocks > _GRID_Y and not tile.rows_fastest:
-        tile = replace(tile, rows_fastest=True)
-    if tile.rows_fastest and column_blocks > _GRID_Y:
-        raise Unsupported(f"{column_blocks} column tiles are more than a grid holds")
+    if min(row_blocks, column_blocks) > _GRID_Y:
+        raise Unsupported(f"{row_blocks} row tiles and {column_blocks} column tiles are more than a grid holds")
+    tile = _turned(tile, matrix.m, n)
     defines = {
         "PRESCALE": int(switches.prescale and short_offsets),
         "OFFSET64": int(not short_offsets),
@@ -246,14 +245,22 @@ def spmm_plan(
     return tile.plan("sputnik_spmm", grid, args, buffers, "c", defines=defines, label=label, marks=marks)
 
 
-def labelled_tiles(n: int, itemsize: int, ruled: Tile | None = None) -> Iterator[tuple[Tile, str]]:
-    """Tiles to time and the label of each: our rule's choice, if given, the paper's, and the other `oracle_tiles`."""
+def _turned(tile: Tile, m: int, n: int) -> Tile:
+    """The tile, in the other order where the grid's y would hold more blocks of an m x n output than it can."""
+    blocks = -(-n // tile.x) if tile.rows_fastest else -(-m // tile.y)
+    return replace(tile, rows_fastest=not tile.rows_fastest) if blocks > _GRID_Y else tile
+
+
+def labelled_tiles(m: int, n: int, itemsize: int, ruled: Tile | None = None) -> Iterator[tuple[Tile, str]]:
+    """Tiles to time for an m x n output and the label of each: our rule's choice, if given, the paper's, and the other
+    `oracle_tiles`."""
     paper = heuristic_tile(n, itemsize)
     if ruled is not None:
         yield ruled, "rule"
     yield paper, "heuristic"
-    for tile in oracle_tiles(n, itemsize):
-        if tile not in (ruled, paper):
+    chosen = {_turned(tile, m, n) for tile in (ruled, paper) if tile}
+    for tile in dict.fromkeys(_turned(tile, m, n) for tile in oracle_tiles(n, itemsize)):
+        if tile not in chosen:
             yield tile, ""
 
 
@@ -265,7 +272,8 @@ def sputnik(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """
     b, shared = operands.dense["b"], SharedWork()
     n, itemsize = b.shape[1], b.dtype.itemsize
-    for tile, label in labelled_tiles(n, itemsize, rule_tile(operands.sparse, n, itemsize, sm_count(arch))):
+    ruled = rule_tile(operands.sparse, n, itemsize, sm_count(arch))
+    for tile, label in labelled_tiles(problem.m, n, itemsize, ruled):
         yield spmm_plan(operands.sparse, b, tile, label, shared=shared)
         if label == "heuristic" and itemsize == 2 and operands.sparse.k * n < 2**31:
             yield spmm_plan(operands.sparse, b, tile, "heuristic_unscaled", Switches(prescale=False), shared=shared)
@@ -281,7 +289,7 @@ def sputnik_transposed(problem: Problem, operands: Operands, arch: str) -> Itera
     weights, order = transpose(operands.sparse)
     topology, positions = transpose(weights.with_values(operands.sparse.values[order]))
     b = operands.dense["b"]
-    for tile, label in labelled_tiles(b.shape[1], b.dtype.itemsize):
+    for tile, label in labelled_tiles(problem.m, b.shape[1], b.dtype.itemsize):
         yield spmm_plan(topology, b, tile, label, positions=positions)
 
 

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import check, execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
-from nnzbench.kernels.registry import about, kernels
+from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernels.registry import about, candidates, kernels
 from nnzbench.kernels.rows import row_records, transpose, vector_width
 from nnzbench.kernels.sputnik.layers import softmax_plan
 from nnzbench.kernels.sputnik.spmm import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan, warp_steps
@@ -136,6 +137,15 @@ def test_half_precision_takes_32_bit_indices_for_many_columns():
     assert "i32_k_above_65535" in plan.variant
     assert plan.buffers["indices"].dtype == np.int32
     assert passes(relative_error(execute(plan), product(a, b)), "f16")
+
+
+@pytest.mark.parametrize(("m", "n"), [(8, 3_211_264), (1_048_577, 64)])
+def test_a_grid_too_long_in_y_is_turned_and_no_candidate_comes_twice(m, n):
+    a = CSR(m, 4, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    data = spmm_operands(a, n)
+    found = list(candidates(kernels()["sputnik"], spmm_problem(data), data, CpuDevice()))
+    assert {one.variant.partition("_")[0] for one in found} >= {"rule", "heuristic"}
+    assert all(one.plan.launches[0].grid[1] <= 65535 for one in found)
 
 
 def test_offsets_beyond_31_bits_are_not_prescaled():
