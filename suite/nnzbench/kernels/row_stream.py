@@ -17,7 +17,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Int32s, Int64s, Plan, Uint32s, Unsupported
-from nnzbench.plans.tiles import TileConfiguration
+from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -208,6 +208,8 @@ def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling
     longest = max(1, int(lengths.max(initial=0)))
     costs: dict[Tiling, float] = {}
     for lanes, vec in shapes(n, storage):
+        if n > lanes * vec * MOST_GRID_Y:
+            continue
         found: dict[Tiling, float] = {}
         for piece, unroll in product((1 << exponent for exponent in range(3, 10)), batch_sizes(vec, storage)):
             if piece > 8 and piece >= 2 * longest:
@@ -250,12 +252,12 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
 def row_stream(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Own row-split SpMM with packed words; rows are cut into pieces, so that long ones cost no more than others.
 
-    One plan per tiling; raises `Unsupported` where a few rows hold so much that equal slots waste memory.
+    One plan per tiling; raises `Unsupported` where equal slots waste memory: a few rows hold so much, or all so little.
     """
     storage = Storage.of(operands.dense["b"].dtype, operands.sparse.k)
     choices = list(tilings(operands.sparse, problem.n, arch, storage))
     if not choices:
-        raise Unsupported("rows are too uneven for slots of equal length")
+        raise Unsupported("rows are too short or too uneven for slots of equal length")
     shared = SharedWork()
     for place, tiling in enumerate(choices, 1):
         yield make_plan(problem, operands, tiling, shared)

@@ -9,10 +9,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from nnzbench.plans.architectures import Architecture, architecture
-from nnzbench.plans.plan import Arg, Array, Dim3, Launch, Plan
+from nnzbench.plans.plan import Arg, Array, Dim3, Launch, Plan, Unsupported
 
 WARP = 32
 MAX_THREADS_PER_BLOCK = 1024
+MOST_GRID_Y = 65535
+"""Blocks of a grid in y, and in z."""
 
 Limiter = Literal["blocks", "warps", "registers", "shared memory"]
 
@@ -122,8 +124,10 @@ class TileConfiguration:
 
         `args` are followed by all `buffers` where they name none; the last buffer is the output unless it is named.
         `defines` and `shared_bytes` are what the problem adds to the configuration's own. `label` goes before its name
-        in the variant and `marks` behind, those that are not empty.
+        in the variant and `marks` behind, those that are not empty. Raises `Unsupported` for a grid that no GPU takes.
         """
+        if max(grid[1:]) > MOST_GRID_Y:
+            raise Unsupported(f"{entry} would need a grid of {grid} blocks, at most {MOST_GRID_Y} in y and z")
         if not any(isinstance(arg, str) for arg in args):
             args = (*args, *buffers)
         output = output or next(reversed(list(buffers)))

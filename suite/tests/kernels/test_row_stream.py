@@ -7,12 +7,14 @@ from on_cpu import execute
 from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels import row_stream
+from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.row_stream import Tiling
 from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 
 STORED = {"f32": Storage(half=False, short_index=False), "f16": Storage(half=True, short_index=True)}
@@ -185,3 +187,16 @@ def test_rows_stream_refuses_what_equal_slots_would_blow_up():
     data = Operands(matrix, {"b": np.ones((k, 1), dtype=np.float32)}, "")
     with pytest.raises(Unsupported, match="uneven"):
         next(row_stream.row_stream.plans(problem(data), data, "sm_90"))
+
+
+def test_a_grid_too_long_in_y_is_left_out_or_refused():
+    def asked(m, n, op="spmm"):
+        a = CSR(m, 4, np.arange(m + 1, dtype=np.int32) // 2, np.zeros(m // 2, np.int32), np.ones(m // 2, np.float32))
+        dense = {"b": np.zeros((4, n), np.float32), "bias": np.zeros(m, np.float32)}
+        return Problem("t", "t", op, m, 4, n, 0.9, ""), Operands(a, dense, ""), "sm_90"
+
+    found = list(kernels()["row_stream"].plans(*asked(8, 3_211_264)))
+    assert found
+    assert all(plan.launches[0].grid[1] <= 65535 for plan in found)
+    with pytest.raises(Unsupported, match="at most 65535"):
+        next(kernels()["row_stream_bias_relu"].plans(*asked(70_000, 8, "pointwise")))
