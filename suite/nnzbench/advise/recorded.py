@@ -23,6 +23,7 @@ from nnzbench.facts.nearby import CHECKS
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
+from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import one_line
 from nnzbench.predict.model import gpu as data_sheet
 from nnzbench.predict.model import listed
@@ -117,7 +118,8 @@ class Recorded:
     def _rows(self, op: Op, dtype: DType) -> pd.DataFrame:
         frame = self._frame
         chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
-        if dtype == "bf16":  # tensor cores take as long for either, and little of bf16 is recorded
+        if dtype == "bf16" and architecture(self.arch).has("mma_bf16"):
+            # tensor cores take as long for either, and little of bf16 is recorded
             halves = frame[(frame["op"] == op) & (frame["math"] == "f16")]
             takes = [name for name, one in kernels().items() if "bf16" in one.dtypes]
             halves = halves[halves["kernel"].isin(takes)].assign(dtype="bf16", math="bf16")

@@ -14,7 +14,7 @@ from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Sizes
-from nnzbench.advise.recorded import load, trial_rows
+from nnzbench.advise.recorded import Recorded, load, trial_rows
 from nnzbench.cli import main
 from nnzbench.matrices import index
 from nnzbench.records.record import RecordError, append
@@ -214,6 +214,9 @@ def test_half_precision_of_either_kind_is_estimated_from_fp16_and_too_little_of_
     times = [entries(ask(both, "768x1536@0.9", 32, dtype=dtype).widths[0]) for dtype in ("f16", "bf16")]
     assert times[0]["tensor_spmm"].us == times[1]["tensor_spmm"].us
     assert times[1]["tensor_spmm"].math == "bf16"
+    older = Recorded(both.gpu, both._frame.assign(arch="sm_75"))
+    assert older.models("spmm", "f16")
+    assert not older.models("spmm", "bf16")  # it has no such tensor cores
     with pytest.raises(RecordError, match=r"too little of spmm in bf16 .*--dtype f32$"):
         ask(recorded, "256x256@0.5", 8, dtype="bf16")
     with pytest.raises(RecordError, match="too little of sddmm"):
