@@ -7,6 +7,8 @@ import errno
 import importlib
 import importlib.util
 import os
+import signal
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -65,6 +67,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        with suppress(ValueError):  # not the main thread's
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a time limit sends ends as Ctrl-C does
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # Click would end with 1, which says that something computed wrong

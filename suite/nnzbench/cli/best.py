@@ -20,7 +20,6 @@ from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
 from nnzbench.cli import options
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
-from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
@@ -174,7 +173,6 @@ def _measure(
             raise
         raise Unsupported(f"{error}; --gpu NAME estimates from what is recorded, such as nvidia-h200") from error
     folder = (asked.out or paths.results()) / device.gpu / EXPERIMENT
-    end_tidily()
     with closing(device), progress_bar() as progress:
         session = open_session(device, registry.kernels(), progress.tell)
         packer = packing.packer(session, question.kernels is None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -269,7 +268,6 @@ class _Task:
             return self._within(self.request.budget, device, self.learn(device.timer is not None))
 
     def _everything(self, device: Device) -> list[Summary]:
-        end_tidily()
         with self.progress() as progress:
             session = open_session(device, self.known, progress.tell)
             if device.link and self.choice.limit:  # few of each: all together keep all processors at work
@@ -283,7 +281,6 @@ class _Task:
         return summaries
 
     def _within(self, seconds: float, device: Device, costs: Costs) -> list[Summary]:
-        end_tidily()
         with self.progress() as progress, ExitStack() as folders:
             session = open_session(device, self.known, progress.tell)
             work = {one.name: plan_work(one, self.known, self.choice) for one in self.chosen}
@@ -308,7 +305,6 @@ class _Task:
             return summaries
 
     def on_cluster(self, kind: str) -> list[Summary]:
-        end_tidily()
         request = self.request
         timed = request.device != "cpu"
         ends = None if request.budget is None else request.started + request.budget
@@ -324,8 +320,3 @@ class _Task:
                 for line in total(summaries).explain():
                     progress.note(line)
                 return summaries
-
-
-def end_tidily() -> None:
-    """Has SIGTERM end this process as tidily as Ctrl-C: it is what a time limit sends."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
