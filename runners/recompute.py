@@ -69,9 +69,10 @@ def rows(folder: Path) -> pd.DataFrame:
     if tuning.is_file():
         known = set(done[[*RUN, "policy"]].itertuples(index=False, name=None))
         frame = frame[[key in known for key in keys]]
-    widest: dict[object, int] = {}
+    more, widest = outgrown(done), dict[object, int]()
     for *key, scope in done[[*RUN, "policy", "scope"]].itertuples(index=False) if "scope" in done else ():
-        widest[tuple(key)] = max(widest.get(tuple(key), 0), {"first": 0, "some": 1}.get(scope, 2))
+        to_the_end = 1 if tuple(key[:-1]) in more else 2
+        widest[tuple(key)] = max(widest.get(tuple(key), 0), {"first": 0, "some": 1}.get(scope, to_the_end))
     cut = [
         widest.get(key, 2) < 2 and not about(key[2]).nothing_to_tune
         for key in frame[[*RUN, "policy"]].itertuples(index=False, name=None)
@@ -121,6 +122,16 @@ def stem(name: str) -> str:
     found = NAME.fullmatch(name)
     kind = found["kind"] if found and found["kind"] not in REAL | {"standin"} else ""
     return f"{found['label']}_{found['sizes']}_{found['level']}_{kind}" if found else name
+
+
+def outgrown(done: pd.DataFrame) -> set[object]:
+    """Kernels of this suite with a first choice on a problem that no search to the end names: it was of fewer."""
+    named: dict[object, tuple[set[str], set[str]]] = {}
+    for *key, scope, names in done[[*RUN, "scope", "untuned"]].itertuples(index=False) if "untuned" in done else ():
+        if isinstance(names, str) and about(key[2]).role != "library":
+            shorter, whole = named.setdefault(tuple(key), (set(), set()))
+            (shorter if scope in ("first", "some") else whole).update(names.split())
+    return {key for key, (shorter, whole) in named.items() if whole and not shorter <= whole}
 
 
 @functools.cache
