@@ -139,9 +139,14 @@ def times(folder: Path, side: Selector, like: Selector | None = None) -> pd.Data
     """The least time of a side on each problem and policy; `tuned` is of all that competes."""
     found = rows(folder)
     found = found[found["math"].isin([side.math, side.also])]
-    found = found[found["pruned"] == side.pruned]
     for column, wanted in (("kernel", side.kernels), ("role", side.roles)):
         found = found[found[column].isin(wanted)] if wanted else found
+    over = found["pruned"]
+    if not side.pruned:  # zeros multiplied by stand where these kernels have no time of the matrix before pruning
+        cases = list(zip(found["problem"], found["policy"], strict=True))
+        other = {case for case, pruned in zip(cases, over, strict=True) if not pruned}
+        over = over & pd.Series([case in other for case in cases], over.index, dtype=bool)
+    found = found[over == side.pruned]
     if side.source:
         found = found[found["source"].str.partition(":")[0] == side.source]
     if side.variants:
