@@ -63,10 +63,10 @@ def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
 
 def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
     """Of each line, whether its kernel, one of this suite, has a first choice there that no search to the end names."""
-    key = list(_KEY)
-    ours = [name for name in table["kernel"].unique() if name in known() and about(name).role != "library"]
     if "untuned" not in table:
         return pd.Series(False, table.index)
+    key = list(_KEY)
+    ours = [name for name in table["kernel"].unique() if name in known() and about(name).role != "library"]
     named = table[table["kernel"].isin(ours)].dropna(subset=["untuned"])
     named = named.assign(name=named["untuned"].str.split(), whole=scope == "all").explode("name")
     searched = named.groupby([*key, "name"])["whole"].any().groupby(key)

@@ -24,14 +24,13 @@ from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
-from nnzbench.plans.tiles import TileConfiguration
+from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.sources import range_count
 
 _PAIR = np.dtype([("offset", "<u4"), ("value", "<f4")])
 _PANEL_ROWS = 64
-_LARGEST_GRID_Y = 65535
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def wide_plan(matrix: BalancedMatrix, x: Array, tiling: WideTiling, arch: str) -
     tiling = replace(tiling, block_k=merged * matrix.width, units=units, fill=fill, f16=x.dtype == np.float16)
     stages = min(3, (block_shared_bytes(arch) - 1024) // tiling.stage_bytes)
     groups = -(-matrix.m // tiling.block_m)
-    if stages < 2 or groups > _LARGEST_GRID_Y:
+    if stages < 2 or groups > MOST_GRID_Y:
         raise Unsupported(f"panels of {matrix.width} rows of X do not fit in shared memory")
     if stages == 3 and 3 * tiling.stage_bytes > block_shared_bytes(arch) // 2:
         stages = 2  # rather another block
@@ -167,7 +166,7 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, sha
         raise Unsupported(f"the paper's mapping holds a column of X in shared memory; {elements} rows do not fit")
     columns = fitting[0]
     groups = -(-n // columns)
-    if groups > _LARGEST_GRID_Y:
+    if groups > MOST_GRID_Y:
         raise Unsupported(f"{groups} groups of {columns} columns are more than a grid holds")
     resident = max(1, min(32 // warps, limit // (column_bytes * columns)))
     blocks = min(-(-matrix.m // warps), max(1, sm_count(arch) * resident // groups))  # X is staged once in each

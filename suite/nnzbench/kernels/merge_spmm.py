@@ -13,6 +13,7 @@ import numpy as np
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.tiles import MOST_GRID_Y
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -24,7 +25,6 @@ PITCHES = (32, 64, 128)
 The authors' has 64 alone: the paper's times are of that case. The others are the sizes of Sputnik's figure 10.
 """
 _TILE = 128
-_GRID_Y = 65535
 
 
 def merge_based(matrix: CSR) -> bool:
@@ -39,7 +39,7 @@ def _buffers(matrix: CSR, b: Array) -> dict[str, Array]:
         raise Unsupported("the output is empty")
     if max(matrix.k, matrix.m) * n >= 2**31:
         raise Unsupported(f"offsets are of 32 bits: {max(matrix.k, matrix.m)} rows of {n} columns have 2^31 or more")
-    if -(-n // 32) > _GRID_Y:
+    if -(-n // 32) > MOST_GRID_Y:
         raise Unsupported(f"{n} columns are more slabs of 32 than a grid holds")
     return {
         "offsets": matrix.offsets.astype(np.int32, copy=False),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.codegen.schedule import Schedule, refuse
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
+from nnzbench.plans.tiles import MOST_GRID_Y
 from nnzbench.problems.problem import ConvShape
 
 
@@ -240,7 +241,7 @@ class Program:
             "fp16 has at most two columns per thread": self.element == 2 and v > 2,
             f"{self.shared_bytes} bytes of shared memory, at most {limit}": self.shared_bytes > limit,
             "staging needs columns side by side, no loop, and whole rows per copy step": t.staged and scattered,
-            f"a grid of {down} blocks in y, at most 65535": down > 65535,
+            f"a grid of {down} blocks in y, at most {MOST_GRID_Y}": down > MOST_GRID_Y,
         }
         refuse(t.name, wrong)
         rows = self.addressing.row_stride * self.schedule.m

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from nnzbench.matrices.encodings import Coded
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, Uint32s, Unsupported
+from nnzbench.plans.tiles import MOST_GRID_Y
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, DType, Problem
 
@@ -29,7 +30,6 @@ CHUNK = 512
 """Most entries staged at a time; as in the kernel."""
 STAGED_BYTES = 8
 """Shared memory of a staged entry, of either type."""
-_GRID_Z = 65535
 _PLACES = 1 << 16
 """Places that 16 bits tell apart."""
 
@@ -191,8 +191,8 @@ class Layer:
         blocks = -(-s.batch // images_per_block) * s.filters
         image = channels * height * width
         most = self.unified.shape[1]
-        for first in range(0, blocks, _GRID_Z):
-            grid = (-(-s.out_width // block[0]), -(-s.out_height // block[1]), min(_GRID_Z, blocks - first))
+        for first in range(0, blocks, MOST_GRID_Y):
+            grid = (-(-s.out_width // block[0]), -(-s.out_height // block[1]), min(MOST_GRID_Y, blocks - first))
             counts = (most, s.filters, s.batch, images_per_block)
             sizes = (image, width, s.stride, s.out_height, s.out_width, first)
             args = ("x", "entries", "starts", "offsets", "codebook", "y", *counts, *sizes)

@@ -15,6 +15,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Int64s, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.tiles import MOST_GRID_Y
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -29,8 +30,6 @@ _SUM_THREADS = 256
 _STRAND_SLICES = 16
 """Slices that one thread adds up before others share the sum."""
 _MOST_SUM_BYTES = 1 << 30
-_MOST_SLICES = 65535
-"""Blocks along z."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     elapsed = shared.timer()
     pattern, k = operands.sparse, problem.k
     slices = -(-k // tiling.block_n)
-    if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > _MOST_SLICES):
+    if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > MOST_GRID_Y):
         raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
     packed = pack(pattern, tiling, shared)
     groups = packed["row_ids"].shape[1]

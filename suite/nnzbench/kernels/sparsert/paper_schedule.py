@@ -18,6 +18,7 @@ from nnzbench.kernels.codegen.schedule import Body, by_column, refuse, tables
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Arg, Array, Int32s, Launch, Unsupported
+from nnzbench.plans.tiles import MOST_GRID_Y
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,6 @@ GROUPED_THREADS = 512
 """Largest block of several groups: the widths of one (M_blocks, Gy) share a program, whose registers fit the widest."""
 SUMS_BYTES = 48 * 1024
 """Of shared memory that sums of groups may take where balancing makes a block twice as tall, on any GPU."""
-MAX_GRID_Y = 65535
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def launch_of(tiling: PaperTiling, dealt: Deal, dense: Dense, arch: str, entry: 
     wrong = {
         f"{threads} threads with {rows} accumulators do not fit": threads > 1024 or (rows + 24) * threads > 65536,
         f"{shared_bytes} bytes of shared memory do not fit": shared_bytes > block_shared_bytes(arch),
-        f"a grid of {t.n_blocks} blocks in y, at most {MAX_GRID_Y}": t.n_blocks > MAX_GRID_Y,
+        f"a grid of {t.n_blocks} blocks in y, at most {MOST_GRID_Y}": t.n_blocks > MOST_GRID_Y,
     }
     refuse(t.name, wrong)
     if max(dense.reach, int(dealt.row_start[-1]) * dense.row_stride) * 4 >= 2**31:

@@ -22,11 +22,10 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Dim3, Int32s, Int64s, Plan, Unsupported
-from nnzbench.plans.tiles import TileConfiguration
+from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-_GRID_Y = 65535
 _OWN_REGISTERS = 40
 """Registers of a thread beside its loads of B in flight: 32 to 64 in the tiles compiled for sm_90."""
 
@@ -214,7 +213,7 @@ def spmm_plan(
     if not switches.prescale and not short_offsets:
         raise Unsupported(f"without pre-scaling offsets are 32-bit products: k * n = {matrix.k * n} is not below 2^31")
     row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
-    if min(row_blocks, column_blocks) > _GRID_Y:
+    if min(row_blocks, column_blocks) > MOST_GRID_Y:
         raise Unsupported(f"{row_blocks} row tiles and {column_blocks} column tiles are more than a grid holds")
     tile = _turned(tile, matrix.m, n)
     defines = {
@@ -248,7 +247,7 @@ def spmm_plan(
 def _turned(tile: Tile, m: int, n: int) -> Tile:
     """The tile, in the other order where the grid's y would hold more blocks of an m x n output than it can."""
     blocks = -(-n // tile.x) if tile.rows_fastest else -(-m // tile.y)
-    return replace(tile, rows_fastest=not tile.rows_fastest) if blocks > _GRID_Y else tile
+    return replace(tile, rows_fastest=not tile.rows_fastest) if blocks > MOST_GRID_Y else tile
 
 
 def labelled_tiles(m: int, n: int, itemsize: int, ruled: Tile | None = None) -> Iterator[tuple[Tile, str]]:

@@ -217,10 +217,8 @@ def _mark(found: Comparison) -> str:
     it is so.
     """
     said: list[str] = []
-    points = found.points
-    for experiment, rows in points[points["compared"] & (points["kind"] == "measured")].groupby(
-        "experiment", sort=True
-    ):
+    measured = found.points[found.points["compared"] & (found.points["kind"] == "measured")]
+    for experiment, rows in measured.groupby("experiment", sort=True):
         problems = rows["problem"].map(stem_of)
         if cut := problems[rows["cut"]].nunique():
             said.append(f"`{experiment}` {cut} of {problems.nunique()}")
