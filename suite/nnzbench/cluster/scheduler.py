@@ -306,9 +306,9 @@ class Scheduler:
         for step, unit in homes(schedule, runs, known):
             model.begin(step, unit)
         for name, run in runs.items():
-            model.done[name] = defaultdict(set)
-            for key in run.results.done:
-                model.done[name][key[1]].add(key)
+            model.done[name] = defaultdict(dict)
+            for key, median_us in run.results.done.items():
+                model.done[name][key[1]][key] = median_us
         ends = None if self.ends is None else schedule.until(now, self.ends)
         self.progress.start("run", sum(len(one.schedule.fitting) for one in self.models.values()), ends)
 
@@ -328,7 +328,7 @@ class Scheduler:
             step = model.next_step(worker.unit, worker.matrix, self._left(), others, sole) if model else None
             if model is None or step is None:
                 continue
-            done = frozenset(model.done[step.experiment][step.problem.name])
+            done = dict(model.done[step.experiment][step.problem.name])
             experiment = next(one for one in self.experiments if one.name == step.experiment)
             job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, self._left())
             self.progress.step(f"{step.experiment} {step.problem.name} {step.problem.dtype}")
@@ -343,7 +343,7 @@ class Scheduler:
         if fresh:
             environment = results.add_environment(part.snapshot)
             results.add(replace(record, environment=environment) for record in fresh)
-            model.done[step.experiment][step.problem.name].update(record.key for record in fresh)
+            model.done[step.experiment][step.problem.name].update((one.key, one.median_us) for one in fresh)
         for memory in part.memories:
             results.add_memory(memory)
         for tuning in part.tunings:

@@ -42,8 +42,8 @@ class Model:
     left_out: list[Step] = field(default_factory=list)
     lost: Counter[Step] = field(default_factory=Counter)
     """Workers that each step has cost, and times that it found no memory."""
-    done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
-    """Rows that are recorded, by experiment and problem."""
+    done: dict[str, defaultdict[str, dict[Key, float | None]]] = field(default_factory=dict)
+    """Rows that are recorded, with their medians, by experiment and problem."""
     homes: dict[Begun, Unit] = field(default_factory=dict)
     """GPUs that problems were begun on, in one type and in any: what is compared should come from one."""
     predicted: float = DAMPING_S

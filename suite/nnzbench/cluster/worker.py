@@ -67,8 +67,8 @@ class Job:
     kernels: tuple[str, ...]
     scope: Scope
     choice: Choice
-    done: frozenset[Key]
-    """Rows of the problem that are recorded already."""
+    done: Mapping[Key, float | None]
+    """Rows of the problem that are recorded already, with their medians."""
     seconds: float | None = None
     """When no further candidate is begun; None for no limit."""
 

@@ -6,10 +6,10 @@ import functools
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from nnzbench.devices import DeviceLost
 from nnzbench.kernels.registry import about
@@ -17,8 +17,8 @@ from nnzbench.measure import memory
 from nnzbench.measure.outside import Outside, outside
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
-from nnzbench.measure.timing import Measurement, StoppingRule
-from nnzbench.measure.trial import DEFAULT, Conditions, Outcome, failure, try_candidate
+from nnzbench.measure.timing import FAR_BEHIND, Measurement, StoppingRule
+from nnzbench.measure.trial import DEFAULT, Conditions, Outcome, failure, far_behind, try_candidate
 from nnzbench.plans.plan import Candidate, Resources
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
@@ -27,7 +27,8 @@ from nnzbench.problems.reference import Reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Memory
 from nnzbench.records.folder import Results
-from nnzbench.records.record import SCHEMA, Record, Verdict, is_fault, verdict
+from nnzbench.records.record import SCHEMA, Key, Record, Verdict, is_fault, verdict
+from nnzbench.records.selection import class_of
 
 HANG_S = 300.0
 """Longest a candidate may take in all: checking the largest convolutions and some searches take tens of seconds."""
@@ -167,6 +168,11 @@ class Attempts:
         work = self.session.work
         ours = about(kernel).role != "external" or candidate.plan is None
         default = DEFAULT.search(candidate.variant) is not None
+        only_fastest = about(kernel).role == "library" and not default
+        if only_fastest and (far := self._far(problem, kernel, candidate, fastest)):
+            outcome = Outcome("ok", refused=dict.fromkeys(policies, far_behind(far)))
+            self.add(subject, kernel, candidate.variant, outcome, candidate.math)
+            return outcome
         quoted = default or about(kernel).study or about(kernel).of_paper(candidate.variant)
         conditions = Conditions(
             policies,
@@ -174,7 +180,7 @@ class Attempts:
             clock=self.session.clock,
             work=work,
             to_beat_us=to_beat,
-            first_decides=about(kernel).role == "library" and not default,
+            first_decides=only_fastest,
             operands=subject.operands,
             outside=None if ours else subject.outside,
         )
@@ -255,8 +261,31 @@ class Attempts:
         )  # fmt: skip
 
     def recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
+        return self._key(problem, kernel, variant, policy) in self.results.done
+
+    def _key(self, problem: Problem, kernel: str, variant: str, policy: str) -> Key:
         device = self.session.device.name
-        return (self.experiment, problem.name, problem.dtype, kernel, variant, device, policy) in self.results.done
+        return (self.experiment, problem.name, problem.dtype, kernel, variant, device, policy)
+
+    def recorded_fastest(self, problem: Problem, kernel: str) -> dict[tuple[str, Policy], float]:
+        """The least recorded median of a kernel on a problem, per arithmetic class and policy."""
+        found: dict[tuple[str, Policy], float] = {}
+        for key, median_us in self.results.done.items():
+            if median_us is not None and key == self._key(problem, kernel, key[4], key[6]):
+                at = (class_of(kernel, key[4], problem.dtype), cast(Policy, key[6]))
+                found[at] = min(median_us, found.get(at, median_us))
+        return found
+
+    def _far(
+        self, problem: Problem, kernel: str, candidate: Candidate, fastest: Mapping[tuple[str, Policy], float]
+    ) -> Policy | None:
+        """A policy under which the candidate is recorded as far behind another one: those added later need no time."""
+        for policy in self.policies:
+            median_us = self.results.done.get(self._key(problem, kernel, candidate.variant, policy))
+            least_us = fastest.get((candidate.math, policy))
+            if median_us and least_us and median_us > FAR_BEHIND * least_us:
+                return policy
+        return None
 
     def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> Outcome | None:
         """Measures the memory of a candidate that computed the right thing; where that fails, its times stay.

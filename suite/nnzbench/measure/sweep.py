@@ -264,8 +264,8 @@ class Run:
         tried = correct = 0
         choices, untuned = FirstChoices(kernel.name), list[str]()
         answered, short = False, self.attempts.short[kernel.name]
-        fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         problem = subject.problem
+        fastest = self.attempts.recorded_fastest(problem, kernel.name)
         device = self.session.device
         for candidate in enumerate_candidates(
             kernel, problem, operands, device, self.limit, scope=scope, phases=phases

@@ -321,12 +321,17 @@ class _Trial:
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
             if self.conditions.first_decides and found[policy].far:
-                far = f"{NOT_TIMED}over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
+                far = far_behind(policy)
             if len(runs) > 1:
                 check_copies(self.candidate, runs, prepared, first, self.truth)
             # after the first one the clock is up, and stays so: the host checks nothing in between
             rule = replace(rule, ramp_seconds=0.0)
         return found, refused
+
+
+def far_behind(policy: Policy) -> str:
+    """Why a candidate is not timed under the other policies."""
+    return f"{NOT_TIMED}over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
 
 
 def check_copies(

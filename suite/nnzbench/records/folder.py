@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -64,7 +64,8 @@ class Results:
         self._not_again = not_again
         self._snapshot, self._environment = environment, ""
         self._written: dict[str, str] = {}
-        self.done: set[Key] = set()
+        self.done: dict[Key, float | None] = {}
+        """Rows that there are, with their medians."""
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
@@ -117,7 +118,7 @@ class Results:
         last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
             for record in read_records(self.records_path):
-                self.done.add(record.key)
+                self.done[record.key] = record.median_us
                 self.measured_in[record.problem, record.dtype] = record.environment
                 last = (record.problem, record.dtype, record.kernel)
         rows = TUNING.read(self.folder)
@@ -217,7 +218,7 @@ class Results:
         """Appends the rows and flushes them to disk."""
         rows = list(records)
         append(self.records_path, rows)
-        self.done.update(record.key for record in rows)
+        self.done.update((record.key, record.median_us) for record in rows)
 
     def add_tuning(self, tuning: Tuning) -> None:
         TUNING.add(self.folder, tuning)
@@ -234,8 +235,8 @@ class Results:
 class Kept(Results):
     """Stands where a results folder is asked for: what is added stays in memory."""
 
-    def __init__(self, done: Iterable[Key] = ()) -> None:
-        self.done, self.tuned = set(done), {}
+    def __init__(self, done: Mapping[Key, float | None] = MappingProxyType({})) -> None:
+        self.done, self.tuned = dict(done), {}
         self.records: list[Record] = []
         self.tunings: list[Tuning] = []
         self.memories: list[Memory] = []
@@ -247,7 +248,7 @@ class Kept(Results):
     def add(self, records: Iterable[Record]) -> None:
         rows = list(records)
         self.records += rows
-        self.done.update(record.key for record in rows)
+        self.done.update((record.key, record.median_us) for record in rows)
 
     def add_tuning(self, tuning: Tuning) -> None:
         self.tunings.append(tuning)

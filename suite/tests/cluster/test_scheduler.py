@@ -332,8 +332,8 @@ def test_the_pace_is_that_of_the_steps_and_not_of_the_whole_run(tmp_path, monkey
 
 
 def test_what_a_job_has_brought_is_known_within_it():
-    kept = Kept([record(problem="p0").key])
+    kept = Kept({record(problem="p0").key: None})
     kept.add([record(problem="p1")])
     kept.add_memory(Memory("p1", "f32", "k", "v", "cupy", 1, 2, 1))
-    assert kept.done == {record(problem=name).key for name in ("p0", "p1")}
+    assert kept.done.keys() == {record(problem=name).key for name in ("p0", "p1")}
     assert ([row.problem for row in kept.records], len(kept.memories)) == (["p1"], 1)

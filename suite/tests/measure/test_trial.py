@@ -154,6 +154,24 @@ def test_of_a_library_what_is_far_behind_is_timed_under_the_first_policy_alone(t
     assert found["b", "hot"].reason == EARLY
 
 
+@pytest.mark.parametrize(("name", "again"), [("cublas", {"b": 5.0, "d_default": 25.0}), ("fake", None)])
+def test_of_a_library_what_is_recorded_as_far_behind_is_not_run_under_a_policy_added_later(tmp_path, name, again):
+    times = {"a": (25.0, ""), "b": (5.0, ""), "c": (24.0, ""), "d_default": (25.0, "")}
+    kernel = FakeKernel(name, times)
+    sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
+    if again:
+        kernel.variants = {**times, "a": (25.0, "launch"), "c": (24.0, "launch")}
+    sweep(tmp_path, kernel, choice=Choice(resume=True), exp=experiment(kernel, policies=("hot", "cold")))
+    cold = {row.variant: row for row in rows(tmp_path) if row.policy == "cold"}
+    assert {one: row.median_us for one, row in cold.items() if row.status == "ok"} == (
+        again or {one: us for one, (us, _) in times.items()}
+    )
+    assert {row.reason for row in cold.values() if row.status != "ok"} == (
+        {trial.far_behind("hot")} if again else set()
+    )
+    assert TUNING.read(tmp_path / "out")[-1].ok == len(times)
+
+
 def test_a_row_is_limited_by_the_peak_of_its_own_arithmetic(tmp_path):
     sweep(tmp_path, FakeKernel(variants={"a": (5.0, ""), "tf32_a": (5.0, "")}))
     found = {(row.variant, row.policy): row.limit_us for row in rows(tmp_path)}
