@@ -36,7 +36,8 @@ class Entry:
     memory_bytes: int | None = None
     """Of the weights as the kernel keeps them, with its workspace; not the dense operand or the result."""
     packing_ms: float | None = None
-    """Inspecting and packing the weights, uploading them, and compiling: what is paid once."""
+    """Inspecting and packing the weights, uploading them, and compiling: what is paid once. None of a dense product,
+    which takes them as they are: what is recorded of it is the making of a dense array out of the sparse matrix."""
     error: float | None = None
     """Relative error of its check against float64."""
     reason: str = ""
@@ -298,9 +299,8 @@ def paid_back(entry: Entry, baseline: Entry | None) -> float | None:
     """Launches until packing is paid back by what each saves against the baseline; infinite where none saves any."""
     if baseline is None or entry is baseline or entry.packing_ms is None or entry.us is None or baseline.us is None:
         return None
-    extra_us = 1e3 * max(0.0, entry.packing_ms - (baseline.packing_ms or 0.0))
     saved = baseline.us - entry.us
-    return math.ceil(extra_us / saved) if saved > 0 else math.inf
+    return math.ceil(1e3 * entry.packing_ms / saved) if saved > 0 else math.inf
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

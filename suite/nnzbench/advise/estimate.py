@@ -29,26 +29,19 @@ from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import RecordError
 
 ALIKE = 12
-"""Rows of the nearest number of nonzeros (or weights) whose median is taken: one packing alone may take twice another,
-and by its nearest row a library would pack for 44 ms at one width and for 261 at the next."""
-AS_GIVEN = "_rowmajor"
-"""In variants of a dense library that takes the weights as they lie. Others transpose them on the host first, which
-nobody needs to do who has them in a dense array."""
+"""Rows of the nearest number of nonzeros whose median is taken: one packing alone may take twice another."""
 
 
 def packing_ms(kernel: str, rows: pd.DataFrame, sizes: Sizes) -> float | None:
-    """In proportion to what is packed (nonzeros, or all weights), but no less than any recorded.
+    """In proportion to the nonzeros, but no less than any recorded; None of a dense product, which packs nothing.
 
     So is the compilation of programs that hold the weights; another takes as long as that of other problems.
     """
     known = rows[rows["prepare_ms"].notna()]
-    dense, coded = about(kernel).work == "dense", about(kernel).weights_in_code
-    as_given = known[known["variant"].str.contains(AS_GIVEN, regex=False)] if dense else known
-    known = known if as_given.empty else as_given
-    if known.empty:
+    if known.empty or about(kernel).work == "dense":
         return None
-    here = max(sizes.m * sizes.k if dense else sizes.nnz, 1)
-    there = (known["m"] * known["k"] if dense else known["nnz"]).to_numpy(float).clip(min=1)
+    here = max(sizes.nnz, 1)
+    there = known["nnz"].to_numpy(float).clip(min=1)
     alike = np.argsort(np.abs(np.log(there / here)), kind="stable")[:ALIKE]
     share = here / there[alike]
 
@@ -57,7 +50,7 @@ def packing_ms(kernel: str, rows: pd.DataFrame, sizes: Sizes) -> float | None:
         ms = known[name].fillna(0.0).to_numpy(float)
         return max(float(np.median(ms[alike] * share)), float(ms.min())) if packed else float(np.median(ms[alike]))
 
-    return once("prepare_ms", True) + once("compile_ms", coded)
+    return once("prepare_ms", True) + once("compile_ms", about(kernel).weights_in_code)
 
 
 Models = dict[tuple[str, str, str], Model]
@@ -204,12 +197,14 @@ class _Asked:
         self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str
     ) -> tuple[Entry, tuple[Near, ...]]:
         """The times of a recorded problem of the same sizes, where there is one; else the reason why there is none."""
-        by_policy = same(rows, sizes, about(key[0]).work == "dense")
+        dense = about(key[0]).work == "dense"
+        by_policy = same(rows, sizes, dense)
         if not by_policy:
             return Entry(*key, reason=reason, unestimated=True), ()
         row = by_policy["hot"] if "hot" in by_policy else by_policy["cold"]
         hot, cold = (float(by_policy[one]["median_us"]) if one in by_policy else None for one in USUAL)
-        once = [float(row[name]) for name in ("prepare_ms", "compile_ms") if not pd.isna(row[name])]
+        costs = () if dense else ("prepare_ms", "compile_ms")
+        once = [float(row[name]) for name in costs if not pd.isna(row[name])]
         memory = self._bytes(key[0], problem)
         entry = Entry(*key, str(row["variant"]), hot, cold, memory, sum(once) if once else None, recorded=True)
         return entry, (Near(str(row["experiment"]), str(row["problem"]), 0.0),)

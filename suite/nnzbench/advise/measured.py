@@ -14,7 +14,7 @@ import numpy as np
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.facts.crossover import WIDEST, crossing
-from nnzbench.kernels.registry import baselines
+from nnzbench.kernels.registry import about, baselines
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import Search
@@ -209,7 +209,7 @@ def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes
             best["hot"].median_us if best["hot"] else None,
             best["cold"].median_us if best["cold"] else None,
             stored_bytes(kernel, problem, own.m, own.k, own.nnz) if size is None else size,
-            (chosen.prepare_ms or 0.0) + (chosen.compile_ms or 0.0),
+            None if about(kernel).work == "dense" else (chosen.prepare_ms or 0.0) + (chosen.compile_ms or 0.0),
             chosen.relative_error,
             stream_us=best["stream"].median_us if best["stream"] else None,
         )

@@ -192,7 +192,7 @@ def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: froz
         return None
     note = (
         f"Nothing is recorded on {target.name}: its times are predicted from those of {source.name}, and ± holds four "
-        "in five of such times, held out GPU by GPU."
+        "in five of such times, held out GPU by GPU; packing is as recorded there."
     )
     return Recorded(target.slug, pd.concat(parts, ignore_index=True), Told(note, within))
 

@@ -119,8 +119,8 @@ def test_a_crossover_is_told_between_the_widths_that_were_looked_at(points, told
 
 
 def test_packing_is_paid_back_by_what_a_launch_saves():
-    dense, sparse = entry("cublas", 10.0, packing_ms=1.0), entry("ring", 5.0, packing_ms=2.0)
-    assert paid_back(sparse, dense) == 200
+    dense, sparse = entry("cublas", 10.0), entry("ring", 5.0, packing_ms=2.0)
+    assert paid_back(sparse, dense) == 400
     assert paid_back(entry("ring", 11.0, packing_ms=2.0), dense) == float("inf")
     assert paid_back(dense, dense) is None
     assert paid_back(sparse, None) is None

@@ -1,6 +1,7 @@
 """`nnzbench best` on a device: what is tried, recorded, ranked and said. The device is a fake, or the processor."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -320,3 +321,6 @@ def test_a_kernel_s_cost_is_of_its_fastest_hot_variant_with_all_that_is_paid_onc
     (one,) = measured._entries(rows, None, operands, sizes)
     assert (one.variant, one.hot_us, one.cold_us) == ("a", 1.0, 4.0)
     assert (one.memory_bytes, one.packing_ms) == (100, 32.0)
+    sizes.known = {("cublas", "a"): 100}
+    (dense,) = measured._entries([replace(row, kernel="cublas") for row in rows], None, operands, sizes)
+    assert dense.packing_ms is None

@@ -57,10 +57,10 @@ def packed(kernel, sizes, rows):
     return packing_ms(kernel, pd.DataFrame(named), sizes)
 
 
-def test_dense_weights_are_packed_as_they_lie_whatever_row_is_nearest():
-    rows = [(512, 512, n, f"f32_{lay}", ms) for n in (1, 8, 64) for lay, ms in (("rowmajor", 1.0), ("colmajor", 6.0))]
-    assert {packed("cublas", Sizes(1024, 512, n, 52428), rows) for n in (1, 8, 32, 64, 128)} == {2.0}
-    assert packed("cublas", Sizes(512, 512, 8, 26214), [row for row in rows if "col" in row[3]]) == 6.0
+def test_a_dense_product_packs_nothing():
+    """Its rows tell how long a dense array took to make out of a sparse matrix, or values before pruning to invent."""
+    rows = [(512, 512, n, f"f32_rowmajor{end}", 60.0) for n in (1, 8, 64) for end in ("", "_unpruned")]
+    assert packed("cublas", Sizes(512, 512, 8, 26214), rows) is None
 
 
 def test_packing_follows_the_nonzeros_and_is_not_that_of_one_odd_row():
