@@ -18,6 +18,8 @@ FAR = f"is not recorded within {FAR_OCTAVES:g} octaves"
 """Why an estimate is a guess that nothing recorded is near, as what follows the kernel's name."""
 FEW_ZEROS = 0.5
 """Below this share of zeros no estimate makes a sparse kernel the verdict."""
+SURELY = 1.25
+"""Times as fast as dense that a kernel must be by its time at more columns to be the verdict at fewer."""
 _MUCH_LESS = 0.95
 """Share of a time from which on another is named as faster with other numbers."""
 _FREE_MATH = frozenset({"winograd"})
@@ -46,6 +48,8 @@ class Entry:
     """Whether it computed something else than float64 does; `reason` says how far off."""
     uncertainty: float | None = None
     """Of an estimate that is no guess: mean error of estimates of this kernel on problems that were held out."""
+    as_width: int | None = None
+    """Of an estimate at fewer columns than are recorded: the fewest recorded, whose time it is."""
     guess: str = ""
     """Why an estimate is a guess, as what follows the kernel's name; empty where it is none."""
     recorded: bool = False
@@ -74,6 +78,11 @@ class Entry:
     def us(self) -> float | None:
         """The time that it is ranked by: hot, or cold where only that is known."""
         return self.hot_us if self.hot_us is not None else self.cold_us
+
+    @property
+    def doubt(self) -> float:
+        """Factor of its times that it must be as fast as dense with."""
+        return 1.0 if self.as_width is None else SURELY
 
 
 @dataclass(frozen=True)
@@ -166,8 +175,8 @@ class Answer:
     def verdict(self, width: Width) -> Verdict:
         """The fastest in the precision asked for; dense where an estimate that says otherwise can't be trusted.
 
-        That is below `FEW_ZEROS`, where either side is a guess, and (measured too) where sparse is slower with its
-        weights from memory.
+        That is below `FEW_ZEROS`, where either side is a guess, where a time at more columns is not shorter by
+        `SURELY`, and (measured too) where sparse is slower with its weights from memory.
         """
         dense, fastest = width.baseline(self.dtype), width.sparse(self.dtype)
         sure = [one for one in width.exact(self.dtype) if not one.dense and not one.guess]
@@ -178,7 +187,7 @@ class Answer:
             return Verdict(dense, fastest)
         if self.estimated and self.sparsity < FEW_ZEROS:
             return Verdict(dense, fastest, "few zeros")
-        faster = [one for one in sure if (one.us or 0.0) <= limit]
+        faster = [one for one in sure if one.doubt * (one.us or 0.0) <= limit]
         if dense.guess or not faster:
             return Verdict(dense, fastest, "guess")
         chosen = next((one for one in faster if not self._slower_from_memory(one, dense)), None)
@@ -226,7 +235,8 @@ def sentence(answer: Answer, width: Width) -> str:
         return f"{chosen.label} takes {about_so}{us_text(chosen.us, answer.estimated)} {at}{guess}; {alone}"
     ratio = times_as_fast(chosen.us or math.inf, other.us or 0.0)
     if not chosen.dense:
-        return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}"
+        by = f", by its time {_at(answer.op, chosen.as_width)}" if chosen.as_width else ""
+        return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}{by}"
     text = f"Dense wins {at}: {chosen.label}, {about_so}{us_text(chosen.us, answer.estimated)}{guess}"
     if found.reason:
         return f"{text} ({other.label} {_DOUBTS[found.reason]})"
@@ -354,7 +364,7 @@ def _entry_json(one: Entry, baseline: Entry | None) -> dict[str, Any]:
         "relative_error": one.error,
         "reason": one.reason,
         "held_out_error": one.uncertainty,
-        **_values(one, "guess", "recorded"),
+        **_values(one, "guess", "as_width", "recorded"),
     }
 
 

@@ -173,7 +173,7 @@ class _Asked:
             return self._same(key, problem, sizes, rows, reason)
         near = model.near(sizes)
         nearest = next((row for _, row in near if row["variant"]), near[0][1])  # a trial's rows name none
-        guess = model.guess(sizes)
+        guess, as_width = model.guess(sizes), model.widened(sizes)
         entry = Entry(
             *key,
             str(nearest["variant"]),
@@ -181,7 +181,8 @@ class _Asked:
             float(cold.at([sizes])[0]) if cold else None,
             self._bytes(key[0], problem),
             packing_ms(key[0], model.rows, sizes),
-            uncertainty=None if guess else self._off(key, model),
+            uncertainty=None if guess or as_width else self._off(key, model),
+            as_width=None if guess else as_width,
             guess=guess,
         )
         found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(near)}
@@ -243,8 +244,10 @@ class _Asked:
         points = {n: (n, float(a), float(b)) for n, a, b in zip(_WIDTHS, sides[True], sides[False], strict=True)}
         for width in widths:
             sure = [one for one in width.exact(self._dtype) if one.hot_us and not one.guess]
-            least = {one.dense: one.hot_us or math.inf for one in reversed(sure)}
-            points[width.n] = (width.n, least.get(True, math.inf), least.get(False, math.inf))
+            dense_us = min((one.hot_us or math.inf for one in sure if one.dense), default=math.inf)
+            others = [(one.hot_us or math.inf, one) for one in sure if not one.dense]
+            certain = (us for us, one in others if one.as_width is None or one.doubt * us <= dense_us)
+            points[width.n] = (width.n, dense_us, min(certain, default=math.inf))
         return tuple(points[n] for n in sorted(points) if max(points[n][1:]) < math.inf)
 
     def _taken(self, kernel: str, model: Model) -> list[float]:

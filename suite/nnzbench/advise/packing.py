@@ -177,7 +177,7 @@ def _rivals(answer: Answer, width: Width) -> tuple[list[str], float | None]:
     cold = all(one.cold_us and one.hot_us for one in both)
 
     def time(one: Entry) -> float:
-        return (one.stream_us if streamed else one.cold_us if cold else one.us) or math.inf
+        return one.doubt * ((one.stream_us if streamed else one.cold_us if cold else one.us) or math.inf)
 
     sparse.sort(key=time)
     close = list(dict.fromkeys(one.kernel for one in sparse if time(one) <= _CLOSE * time(sparse[0])))

@@ -104,8 +104,10 @@ class Recorded:
                 if known is not None and len(known.rows) == len(rows):
                     self._models[op, dtype][key] = known
                 elif len(rows) >= FEWEST:
-                    dense, sddmm = about(key[0]).work == "dense", op == "sddmm"
-                    self._models[op, dtype][key] = Model(rows, dense, sddmm, ITEM_BYTES[dtype], self._least_us(policy))
+                    one, item, least = about(key[0]), ITEM_BYTES[dtype], self._least_us(policy)
+                    self._models[op, dtype][key] = Model(
+                        rows, one.work == "dense", op == "sddmm", item, least, one.role == "library"
+                    )
         return self._models[op, dtype]
 
     def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:

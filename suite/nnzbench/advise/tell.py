@@ -39,6 +39,7 @@ _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
 _HELD_OUT = "±: the mean error of such estimates on layer sizes that were left out"
 _JOINED = f"{_HELD_OUT}, joined with that of GPUs that were held out"
+_WIDENED = "N=: the time at so many columns, the fewest recorded, which fewer rarely exceed"
 _GUESS = "?: a guess, as nothing recorded is near or as wide"
 _REASON = 160
 
@@ -302,7 +303,8 @@ def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
         line = "packing: once, with compilation"
     if not answer.estimated:
         return [line]
-    return [line, "; ".join([_held_out(answer), *[_GUESS] * any(one.guess for one in rows)])]
+    marks = [_WIDENED] * any(one.as_width for one in rows) + [_GUESS] * any(one.guess for one in rows)
+    return [line, "; ".join([_held_out(answer), *marks])]
 
 
 def _us(us: float | None, estimated: bool) -> str:
@@ -339,6 +341,8 @@ def _certainty(entry: Entry) -> str:
     """How far off such an estimate is on average, where that is known."""
     if entry.guess:
         return "?"
+    if entry.as_width:
+        return f"N={entry.as_width}"
     error = entry.uncertainty
     if entry.recorded:
         return "recorded"

@@ -45,6 +45,9 @@ MANY = 15_000
         (answered(DENSE, GUESS, entry("sputnik", 11.0), estimated=True), "cublas", "ring", "guess"),
         (answered(replace(DENSE, guess=FAR), SPARSE, estimated=True), "cublas", "ring", "guess"),
         (answered(GUESS, estimated=True), None, None, "guess"),
+        (answered(DENSE, replace(SPARSE, as_width=16), estimated=True), "ring", "cublas", ""),
+        (answered(DENSE, entry("ring", 8.5, as_width=16), estimated=True), "cublas", "ring", "guess"),
+        (answered(DENSE, entry("ring", 8.5), estimated=True), "ring", "cublas", ""),
         (answered(DENSE, SPARSE, estimated=True, nnz=MANY), "cublas", "ring", "few zeros"),
         (answered(DENSE, SPARSE, nnz=MANY), "ring", "cublas", ""),  # measured is measured
         (answered(Entry("balanced", "f32", reason="not balanced")), None, None, ""),
@@ -116,6 +119,11 @@ def test_a_crossover_is_told_between_the_widths_that_were_looked_at(points, told
     found = crossing(points)
     assert found.told == told
     assert points[0][0] < found.n <= points[1][0]
+
+
+def test_a_sentence_names_the_width_whose_time_it_is():
+    given = answered(DENSE, replace(SPARSE, as_width=16), estimated=True)
+    assert sentence(given, given.widths[0]).endswith(" at 8 columns, by its time at 16 columns")
 
 
 def test_packing_is_paid_back_by_what_a_launch_saves():

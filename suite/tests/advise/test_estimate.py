@@ -323,6 +323,7 @@ def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(
         "Nothing is recorded on NVIDIA A100-SXM4-40GB: its times are predicted from those of NVIDIA H200"
         in told["a100"]["note"]
     )
+    assert told["a100"]["note"].endswith("; packing is as recorded there.")
     assert told["h200"]["note"] == ""
     entries = {gpu: {one["kernel"]: one for one in answer["widths"][0]["entries"]} for gpu, answer in told.items()}
     for kernel in ("sputnik", "cublas"):

@@ -7,18 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nnzbench.advise.answer import FAR
 from nnzbench.advise.estimate import packing_ms
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.recorded import LEAST_CERTAIN, certain_hot
 
 
-def modelled(widths, law, dense=False):
+def modelled(widths, law, dense=False, library=False):
     """A model of rows that follow a law of their sizes."""
     rows = [
         {"m": m, "k": k, "n": n, "nnz": m * k // 10, "median_us": law(m, k, n, m * k // 10)}
         for m, k, n in product((256, 512, 1024), (256, 1024), widths)
     ]
-    return Model(pd.DataFrame(rows), dense, False, 4)
+    return Model(pd.DataFrame(rows), dense, False, 4, library=library)
 
 
 def at(model, n):
@@ -30,6 +31,21 @@ def test_no_time_is_carried_below_the_narrowest_recorded_width(dense):
     model = modelled((32, 64, 128, 256), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n, dense)
     assert at(model, 1) == at(model, 8) == at(model, 31) == at(model, 32)
     assert at(model, 64) > 1.3 * at(model, 32)
+
+
+def test_a_narrower_time_is_no_guess_but_of_a_library_or_above_a_tile():
+    def law(m, k, n, nnz):
+        return 2 + 1e-5 * nnz * n
+
+    one, far = Sizes(512, 512, 1, 26214), Sizes(1 << 20, 512, 1, 26214)
+    model = modelled((32, 64, 128), law)
+    assert (model.guess(one), model.widened(one)) == ("", 32)
+    assert model.guess(far) == FAR
+    assert model.widened(Sizes(512, 512, 32, 26214)) is None
+    of_library = modelled((4, 64, 128), law, library=True)
+    assert (of_library.guess(one), of_library.widened(one)) == ("is recorded from a width of 4 on", None)
+    wide = modelled((49, 64, 128), law)
+    assert (wide.guess(Sizes(512, 512, 32, 26214)), wide.widened(one)) == ("is recorded from a width of 49 on", None)
 
 
 def test_below_wide_rows_a_time_is_carried_to_a_tile_of_columns():

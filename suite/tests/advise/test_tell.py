@@ -60,6 +60,14 @@ def test_a_guess_and_other_numbers_stand_below_what_is_certain():
     assert places == sorted(places)
 
 
+def test_a_time_at_more_columns_has_that_width_in_place_of_an_error():
+    wider = dataclasses.replace(SPARSE, as_width=64)
+    text = told(answer("a", (wider, DENSE), estimated=True))
+    assert rows(text)[0].split()[-1] == "N=64"
+    assert "N=: the time at so many columns" in text
+    assert "N=" not in told(answer("a", (SPARSE, DENSE), estimated=True))
+
+
 def test_refusals_are_one_line_and_their_reasons_are_there_when_asked_for():
     lacking = [Entry(name, "f32", reason=f"{name} needs a GPU") for name in ("cusparse", "cublaslt")]
     narrow = [Entry("delta_spmv", "f32", reason=f"one column alone, not {n}") for n in (8, 32)]
