@@ -143,7 +143,7 @@ class Authors:
         """The recorded problems of a group, with their cases."""
         data = self._records.data(experiment)
         columns = ["problem", "case", "m", "k"]
-        return group.problems(data.problems, baseline)[columns] if data else pd.DataFrame(columns=columns)
+        return data.of(group, baseline)[columns] if data else pd.DataFrame(columns=columns)
 
 
 def _answers(block: Block, side: Selector) -> Iterator[int]:

@@ -210,7 +210,7 @@ class Records:
     def _whole_sample(self, asked: Quantity) -> Group:
         """The group, of the largest sample of the collection that is recorded: of a part of one nothing follows."""
         data, sample = self.data(asked.experiment), tables.SAMPLE
-        problems = asked.group.problems(data.problems) if data else pd.DataFrame(columns=["source"])
+        problems = data.of(asked.group) if data else pd.DataFrame(columns=["source"])
         recorded = {str(source).partition(":")[2] for source in problems["source"]}
         while sample < len(recorded):
             more = len(tables.dlmc_sample(sample)) + 1
@@ -266,8 +266,10 @@ class Records:
         data, library = self.data(asked.experiment), asked.baseline and replace(asked.baseline, roles=LIBRARY)
         if data is None or library is None or asked.of != "times":
             return set()
-        rows = rows_of(data.frame[data.frame["policy"] == policy], library, "wrong")
-        cases = asked.group.problems(data.problems, baseline=True)
+        rows = rows_of(data.wrong[data.wrong["policy"] == policy], library, "wrong")
+        if rows.empty:
+            return set()
+        cases = data.of(asked.group, baseline=True)
         return {*cases.loc[cases["problem"].isin(rows["problem"]), "case"]}
 
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, each, size_of
-from nnzbench.facts.selector import Selector, fastest_of, pick, rows_of
+from nnzbench.facts.selector import Selector, fastest_of, rows_of
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import POLICIES
@@ -46,11 +46,13 @@ class Data:
         self.problems = described(results.experiment, results.frame, attributes)
         timed = self.frame.loc[self.frame["median_us"].notna(), ~self.frame.columns.isin(UNASKED)]
         # rows are picked hundreds of times, and texts taken several times faster as Python objects than as Arrow
-        self._timed = timed.astype({name: object for name in timed if timed[name].dtype == "str"})
+        timed = timed.astype({name: object for name in timed if timed[name].dtype == "str"})
+        self._timed = timed.copy()  # columns of one type side by side, which rows are taken from at once
+        self._of_kernel = self._timed.groupby("kernel").indices
         self.policies: list[str] = [name for name in policies if (timed["policy"] == name).any()]
         self._runs = _runs(results)
         self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
-        self._cases_of: dict[tuple[Group, bool], NDArray[np.object_]] = {}
+        self._of: dict[tuple[Group, bool], pd.DataFrame] = {}
         self._fastest: dict[tuple[object, ...], dict[str, pd.DataFrame]] = {}
 
     def times(self, selector: Selector, like: Selector | None = None) -> pd.DataFrame:
@@ -62,24 +64,45 @@ class Data:
         """
         key = (selector, like)
         if key not in self._times:
-            rows = rows_of(self._timed, selector)
+            rows = self._competing(selector)
             if like is not None:
                 on = ["problem", "policy", "dtype"]
-                wanted = pick(self._timed, like, on)[[*on, "variant"]]
+                wanted = fastest_of(self._competing(like), on)[[*on, "variant"]]
                 rows = rows.reset_index().merge(wanted, on=[*on, "variant"]).set_index("index")
-            picked = fastest_of(rows)
-            stems = picked["problem"].map(stem_of)
-            cut = rows[rows["cut_short"] != ""] if not selector.untunable else rows.iloc[:0]
-            short = set(zip(cut["policy"], cut["problem"].map(stem_of), strict=True))
-            at = pd.Index(self.problems["problem"]).get_indexer(picked["problem"])
-            self._times[key] = picked.assign(
-                at=at,
-                **{name: self.problems[name].to_numpy()[at] for name in ("label", "count")},
-                stem=stems,
-                run=picked["environment"].map(self._runs),
-                tuned=[pair not in short for pair in zip(picked["policy"], stems, strict=True)],
-            )
+            self._times[key] = self._least(rows, selector.untunable) if len(rows) else self._no_times
         return self._times[key]
+
+    def _competing(self, selector: Selector) -> pd.DataFrame:
+        """The timed rows that compete in a selector, sought among those of its kernels alone."""
+        if not selector.kernels:
+            return rows_of(self._timed, selector)
+        at = [self._of_kernel[name] for name in {*selector.kernels} & {*self._of_kernel}]
+        return rows_of(self._timed.iloc[np.sort(np.concatenate(at)) if at else []], selector)
+
+    @functools.cached_property
+    def wrong(self) -> pd.DataFrame:
+        """The rows whose results are wrong: few, if any."""
+        return self.frame[self.frame["status"] == "wrong"]
+
+    @functools.cached_property
+    def _no_times(self) -> pd.DataFrame:
+        """The times of the many selectors in which nothing recorded competes."""
+        return self._least(self._timed.iloc[:0], True)
+
+    def _least(self, rows: pd.DataFrame, untunable: bool) -> pd.DataFrame:
+        """The fastest of the rows, with what `times` adds."""
+        picked = fastest_of(rows)
+        stems = picked["problem"].map(stem_of)
+        cut = rows[rows["cut_short"] != ""] if not untunable else rows.iloc[:0]
+        short = set(zip(cut["policy"], cut["problem"].map(stem_of), strict=True))
+        at = pd.Index(self.problems["problem"]).get_indexer(picked["problem"])
+        return picked.assign(
+            at=at,
+            **{name: self.problems[name].to_numpy()[at] for name in ("label", "count")},
+            stem=stems,
+            run=picked["environment"].map(self._runs),
+            tuned=[pair not in short for pair in zip(picked["policy"], stems, strict=True)],
+        )
 
     def fastest(
         self,
@@ -115,12 +138,16 @@ class Data:
             self._fastest[key] = {name: rows[rows["policy"] == name] for name in sorted(set(rows["policy"]))}
         return self._fastest[key]
 
+    def of(self, group: Group, baseline: bool = False) -> pd.DataFrame:
+        """Those of `problems` that are the group's, with their `case`: `Group.problems`, made once."""
+        key = (group, baseline)
+        if key not in self._of:
+            self._of[key] = group.problems(self.problems, baseline)
+        return self._of[key]
+
     def _cases(self, group: Group, baseline: bool) -> NDArray[np.object_]:
         """The case of each of `problems`, NaN for those that are not the group's."""
-        if (group, baseline) not in self._cases_of:
-            found = group.problems(self.problems, baseline)["case"]
-            self._cases_of[group, baseline] = found.reindex(self.problems.index).to_numpy(object)
-        return self._cases_of[group, baseline]
+        return self.of(group, baseline)["case"].reindex(self.problems.index).to_numpy(object)
 
     def cells(self, selectors: Sequence[Selector]) -> pd.DataFrame:
         """The times of all these, `subject` naming whose each is, with the problem's attributes; in table order."""

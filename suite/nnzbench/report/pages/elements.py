@@ -247,7 +247,7 @@ def energy_table(asked: Comparison, view: View) -> str:
     for group in asked.groups:
         facts = view.compare(replace(asked, groups=(group,), by=("label",) if group.baseline_cases else ()), data)
         if group.baseline_cases:  # whose baseline has another stem
-            stems = group.problems(data.problems)[["label", "stem"]].merge(facts, on="label")
+            stems = data.of(group)[["label", "stem"]].merge(facts, on="label")
             ratios |= {(row.stem, row.subject, row.baseline, row.policy): ratio_text(row) for row in each(stems)}
     cells = data.cells(sides)
     shown = cells[cells["policy"] == PAIR[0]].drop_duplicates(["problem", "kernel", "variant", "math"])

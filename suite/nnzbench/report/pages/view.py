@@ -59,14 +59,14 @@ class View:
     def cells(self, selectors: Sequence[Selector], group: Group = ALL) -> pd.DataFrame:
         """Times of problems of a group with their attributes, and tflops, roofline (percent), memory_mb, subject."""
         rows = self.data.cells(selectors)
-        rows = rows[rows["problem"].isin(group.problems(self.data.problems)["problem"])]
+        rows = rows[rows["problem"].isin(self.data.of(group)["problem"])]
         return rows.assign(
             tflops=rows["gflops"] / 1e3, roofline=100 * rows["limit_share"], memory_mb=rows["memory_bytes"] / 1e6
         )
 
     def counted(self, group: Group) -> str:
         """`95.0 to 96.0 % as counted`: the zeros of a group's problems; empty where they are those that it names."""
-        zeros = 100 * group.problems(self.data.problems)["sparsity"]
+        zeros = 100 * self.data.of(group)["sparsity"]
         if group.level is None or zeros.empty or (zeros - group.level).abs().max() < NEAR_LEVEL:
             return ""
         return f"{' to '.join(dict.fromkeys(f'{one:.1f}' for one in (zeros.min(), zeros.max())))} % as counted"

@@ -106,7 +106,7 @@ def _lines(view: View, link: str, most: int) -> list[list[str]]:
         kernels = view.data.fastest(group, subject)[best["policy"]]["kernel"].value_counts().index
         fastest = f"{' or '.join(about(one).label for one in kernels[:2])} {MATHS[subject.math]}"
         older = here[(here["baseline"] == CUBLAS.label) & (here["subject"] == subject.label)]["ratio"]
-        widths = sorted(set(group.problems(view.data.problems)["n"]))
+        widths = sorted(set(view.data.of(group)["n"]))
         columns = f"{widths[0]:,} to {widths[-1]:,}" if len(widths) > 1 else f"{widths[0]:,}"
         layers = f"[{(MAPS | OTHERS)[name] or group.words}]({link}/README.md)"
         ratios = [f"**{number(best['ratio'])}×**", f"{number(older.iloc[0])}×" if len(older) else GAP]
