@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,11 +86,12 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     """
     found: list[dict[str, Any]] = []
     for group in asked.groups:
+        side = _sides(data, group)
         for subject in asked.subjects:
-            below = data.fastest(group, subject, by=asked.by)
+            below = side(subject, by=asked.by)
             for baseline, policy in itertools.product(asked.baselines, data.policies):
                 like = subject if baseline in asked.same_variant else None
-                over = data.fastest(group, baseline, like, baseline=True)
+                over = side(baseline, like, baseline=True)
                 if subject == baseline or policy not in below or policy not in over:
                     continue
                 pairs = _paired(group, below[policy], over[policy])
@@ -157,29 +158,42 @@ def ideal_us(dense_us: Any, zeros: Any, overhead_us: Any) -> Any:
     return (dense_us - overhead_us) * (1 - zeros) + overhead_us
 
 
+def _sides(data: Data, group: Group) -> Callable[..., dict[str, pd.DataFrame]]:
+    """`data.fastest` of the group, parts that are added as one case; each side once, however many it is set against."""
+
+    @functools.cache
+    def fastest(*side: Any, **choice: Any) -> dict[str, pd.DataFrame]:
+        found = data.fastest(group, *side, **choice)
+        return {policy: _whole(group, rows) for policy, rows in found.items()} if group.parts else found
+
+    return fastest
+
+
 def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
     """One row a pair, with `over_us`, `ratio`, `tuned`, `one_run` and the subject's attributes."""
-    if group.parts:
-        below, above = _whole(group, below), _whole(group, above)
-    elif group.baseline_like or (group.statistic == "total" and not group.cases):
+    if not group.parts and (group.baseline_like or (group.statistic == "total" and not group.cases)):
         if group.baseline_like in ("", group.like) and set(below.index) != set(above.index):
             return pd.DataFrame()
         below, above = _summed(group, below), _summed(group, above)
     place = above.index.get_indexer(below.index)
-    below, above = below[place >= 0], above.iloc[place[place >= 0]]
+    there = place >= 0
     if group.ideal:
-        known = below["floor_us"].notna().to_numpy()
-        below, above = below[known], above[known]
-    us, over_us = below["median_us"].to_numpy(float), above["median_us"].to_numpy(float)
+        there &= below["floor_us"].notna().to_numpy()
+    below, place = below[there], place[there]
+
+    def over(name: str, kind: type) -> Any:
+        return above[name].to_numpy(kind)[place]
+
+    us, over_us = below["median_us"].to_numpy(float), over("median_us", float)
     if group.ideal:
         over_us = ideal_us(over_us, below["sparsity"].to_numpy(float), below["floor_us"].to_numpy(float))
     runs = below["run"].to_numpy(object)
-    clocks, others = (side["sm_clock_mhz"].to_numpy(float) for side in (below, above))  # NaN is apart from nothing
+    clocks, others = below["sm_clock_mhz"].to_numpy(float), over("sm_clock_mhz", float)  # NaN is apart from nothing
     return below.assign(
         over_median_us=over_us,
         ratio=over_us / us,
-        tuned=below["tuned"].to_numpy(bool) & above["tuned"].to_numpy(bool),
-        one_run=(runs == above["run"].to_numpy(object)) & (runs != ""),
+        tuned=below["tuned"].to_numpy(bool) & over("tuned", bool),
+        one_run=(runs == over("run", object)) & (runs != ""),
         apart=np.abs(clocks - others) > APART * np.maximum(clocks, others),
     )
 
