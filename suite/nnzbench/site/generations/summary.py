@@ -147,10 +147,11 @@ def _gains(points: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
     order = gpu_order([gpu for gpu, _ in keys])
     out: list[pd.DataFrame] = []
     for _, here in rows.groupby(["group", "policy"], sort=False):
+        there = set(here.loc[here["alike"], "gpu_key"])
         for old in keys:
             for newer in order[order.index(old[0]) + 1 :]:
                 new = (newer, "measured" if (newer, "measured") in keys else "published")
-                found = _gain(here, old, new, names)
+                found = _gain(here, old, new, names) if {old, new} <= there else []
                 if found:
                     out += found
                     break
@@ -198,7 +199,8 @@ def _least(rows: pd.DataFrame, ceilings: published.Ceilings) -> list[float]:
     cost nothing.
     """
     return [
-        max(row.flops / ceilings.tflops(row.math) * 1e-6, row.bytes / ceilings.copy_gbs * 1e-3) for row in each(rows)
+        max(row.flops / ceilings.tflops(row.math) * 1e-6, row.bytes / ceilings.copy_gbs * 1e-3)
+        for row in each(rows[["flops", "bytes", "math"]])
     ]
 
 
