@@ -118,8 +118,10 @@ def joined(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
     Each row keeps its own `source`. Where a kernel was recorded on both, as by a run that was resumed once the real
     patterns were at hand, its rows on the stand-in are left out: a product's time is of one pattern.
     """
-    named = frame[["problem", "kernel"]].drop_duplicates()
-    kernels = {str(name): set(group["kernel"]) for name, group in named.groupby("problem")}
+    named = frame[["problem", "kernel"]].drop_duplicates().sort_values("problem")
+    kernels: dict[str, set[str]] = {}
+    for problem, kernel in zip(named["problem"], named["kernel"], strict=True):
+        kernels.setdefault(str(problem), set()).add(str(kernel))
     real = {case_of(name): name for name in kernels if _kind(name) in INTERCHANGEABLE - {STANDIN}}
     names = {name: real[case_of(name)] for name in kernels if _kind(name) == STANDIN and case_of(name) in real}
     if not names:

@@ -164,12 +164,14 @@ def parse(name: str) -> ProblemName | None:
     return ProblemName(**{**found.groupdict(), "dtype": found["dtype"] or "f32"}) if found else None
 
 
+@functools.cache
 def label_of(name: str) -> str:
     """The label in a name, empty for a name of another form."""
     parts = parse(name)
     return parts.label if parts else ""
 
 
+@functools.cache
 def case_of(name: str) -> str:
     """A name without its source: what the problem is called on real data and on synthetic patterns alike.
 
@@ -182,6 +184,7 @@ def case_of(name: str) -> str:
     return case if parts.dtype == "f32" else f"{case}_{parts.dtype}"
 
 
+@functools.cache
 def stem_of(name: str) -> str:
     """A name without its type, and without its source only where that is one of `INTERCHANGEABLE`.
 

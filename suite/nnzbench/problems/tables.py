@@ -239,13 +239,17 @@ def dlmc_sample(count: int = SAMPLE) -> list[index.DlmcEntry]:
     Strata are model, pruning method, sparsity level and kind of layer, so that each has its share of the sample. For
     more matrices the steps are shorter, so that there are at least `count`, and all of a smaller sample are among them.
     """
+    every = _by_stratum()
+    step = next((step for step in _STEPS if len(every) // step >= count), 1)
+    return every[_STEPS[0] // 2 % step :: step]
 
+
+@functools.cache
+def _by_stratum() -> list[index.DlmcEntry]:
     def stratum(e: index.DlmcEntry) -> tuple[str, str, float, str, int, str]:
         return e.model, e.method, float(e.target_sparsity), e.layer_kind, e.rows * e.cols, e.path
 
-    every = sorted(dlmc_selection(), key=stratum)
-    step = next((step for step in _STEPS if len(every) // step >= count), 1)
-    return every[_STEPS[0] // 2 % step :: step]
+    return sorted(dlmc_selection(), key=stratum)
 
 
 def columns_of(entry: index.DlmcEntry, batch: int) -> int:

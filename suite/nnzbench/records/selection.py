@@ -44,9 +44,11 @@ def superseded(frame: pd.DataFrame) -> pd.Series[bool]:
     timed = frame.loc[honest & frame["median_us"].notna(), contest]
     if timed.empty:
         return pd.Series(False, frame.index)
-    dense = frame["kernel"].map({name: about(name).work == "dense" for name in frame["kernel"].unique()})
-    here = pd.MultiIndex.from_frame(frame[contest]).isin(pd.MultiIndex.from_frame(timed))
-    return pd.Series(here, frame.index) & dense.astype(bool) & ~honest
+    dense = frame["kernel"].isin([name for name in frame["kernel"].unique() if about(name).work == "dense"])
+    found = dense & ~honest
+    pruned = pd.MultiIndex.from_frame(frame.loc[found, contest])
+    found[found] = pruned.isin(pd.MultiIndex.from_frame(timed))
+    return found
 
 
 @functools.cache
