@@ -23,7 +23,7 @@ from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.selector import Selector
 
 FILE = "facts.csv"
-APART = 0.05
+APART = 0.02
 """Share by which the SM clocks of a pair differ from which on its ratio is of the clocks, too."""
 RESAMPLES = 2000
 """Bootstrap samples of each interval; their seed is fixed."""

@@ -60,6 +60,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             comparison=comparison,
             mark=MARK if MARK in shown else "",
             slow=CLOCKS if CLOCKS in shown else "",
+            apart=f"{100 * APART:.0f}",
             figures=figures,
             tables=tables,
             findings=[*filter(None, (one(view) for one in page.findings))],
