@@ -144,6 +144,21 @@ def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return ordered.drop_duplicates(list(keys))
 
 
+def tuning_gains(frame: pd.DataFrame) -> pd.DataFrame:
+    """What tuning gained on the problems of an experiment where it was done, of kernels that it was not done with on
+    others: columns kernel, math, policy, n and `gain`, the geometric mean of the fastest untuned time over the fastest.
+    """
+    timed = frame[frame["median_us"].notna() & ~frame["superseded"]]
+    key = ["kernel", "math", "policy"]
+    cut = timed.loc[timed["cut_short"] != "", key].drop_duplicates()
+    whole = timed[timed["cut_short"] == ""].merge(cut, on=key)
+    first = whole[whole["untuned"].astype(bool)].groupby([*key, "problem"])["median_us"].min().reset_index()
+    best = whole.groupby([*key, "problem"])["median_us"].min().reset_index(name="best_us")
+    both = first.merge(best, on=[*key, "problem"])
+    gains = both.assign(log=np.log(both["median_us"] / both["best_us"])).groupby(key)["log"]
+    return gains.agg(n="size", gain="mean").transform({"n": int, "gain": np.exp}).reset_index()
+
+
 def write(facts: pd.DataFrame, folder: Path) -> Path:
     """Writes `facts.csv`, with the same six digits on every machine."""
     paths.write_csv(facts, folder / FILE)

@@ -14,7 +14,7 @@ from nnzbench.facts import energy
 from nnzbench.facts import table as facts_table
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.results import ResultSet, each
-from nnzbench.facts.selector import CONVOLUTIONS, DENSE, FP16, PRODUCTS, TF32, kernels_in, own, present
+from nnzbench.facts.selector import CONVOLUTIONS, DENSE, FP16, MATHS, PRODUCTS, TF32, kernels_in, own, present
 from nnzbench.facts.table import APART, Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import stem_of
@@ -65,6 +65,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             tables=tables,
             findings=[*filter(None, (one(view) for one in page.findings))],
             untuned=untuned(results.frame),
+            gains=gains(results.frame),
             failures=failures(results.frame, view.names()),
             gaps=[*results.left_out, *gaps, *refused(results)],
             unmeasured=[*unmeasured],
@@ -183,6 +184,20 @@ def untuned(frame: pd.DataFrame) -> str:
     counts = cut.assign(stem=cut["problem"].map(stem_of)).groupby(["cut_short", "kernel"])["stem"].nunique()
     rows = [[one.kernel, _SCOPES[one.cut_short], str(one.stem)] for one in each(counts.reset_index())]
     return markdown(["kernel", "", "problems"], sorted(rows, key=lambda row: -int(row[2])), left=2) if rows else ""
+
+
+TOLD = 1.1
+"""Gain by tuning from which on a page tells it beside its mark."""
+
+
+def gains(frame: pd.DataFrame) -> str:
+    """What tuning gained of kernels that it was not done with on all problems, where it was done: the page's first
+    policy, largest gains first. Empty where none gained a tenth."""
+    found = facts_table.tuning_gains(frame)
+    found = found[(found["gain"] >= TOLD) & ~found["kernel"].map(lambda name: about(name).study).astype(bool)]
+    policy = next((one for one in ("hot", "stream") if one in set(found["policy"])), "")
+    told = each(found[found["policy"] == policy].sort_values(["gain", "kernel"], ascending=False))
+    return ", ".join(f"{about(one.kernel).label} {MATHS[one.math]} {one.gain:.2f}× ({one.n})" for one in told)
 
 
 def clocks(frame: pd.DataFrame) -> str:

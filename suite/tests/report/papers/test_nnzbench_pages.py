@@ -209,6 +209,33 @@ def test_flash_llms_own_layers_are_compared_by_level(tmp_path: Path) -> None:
     assert note in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_mark_tells_what_tuning_gained_where_it_was_done(tmp_path: Path) -> None:
+    rows = records(
+        "opt_layers",
+        (
+            ("flash_llm", "split7", lambda _: 10.0),
+            ("cublas", "f16_default", lambda _: 20.0),
+            ("cublas", "f16_colmajor", lambda p: {8: 10.0, 16: 5.0}.get(p.n)),
+        ),
+    )
+    few = {n: len({one.problem for one in rows if one.n == n}) for n in (8, 16)}
+    assert few[8] == few[16]
+    fake_records.write(tmp_path, rows)
+    fake_records.tuned(tmp_path, lambda row: ["all" if row.n < 32 else "first"])
+    chosen = {"cublas": "f16_default", "flash_llm": "split7"}
+    header, *lines = (tmp_path / "tuning.csv").read_text(encoding="utf-8").splitlines()
+    told = [f"{header},untuned", *(f"{line},{chosen[line.split(',')[2]]}" for line in lines), ""]
+    (tmp_path / "tuning.csv").write_text("\n".join(told), encoding="utf-8")
+    results = load(tmp_path)
+    assert render.gains(results.frame) == f"cuBLAS fp16 {8**0.5:.2f}× ({2 * few[8]})"  # 2 and 4 times; the other none
+    render.write(page_of("opt_layers"), results)
+    note = (
+        f"partially tuned kernel. On the problems where it was done, tuning gained: {render.gains(results.frame)}.\n\n"
+    )
+    assert note in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert render.gains(results.frame.assign(cut_short="")) == ""
+
+
 def test_rounding_operands_costs_more_the_fewer_bits_are_left() -> None:
     found = llm_layers.rounding_errors()
     assert 0 < found["f16"] < found["bf16"] < found["i8"] < found["f8"] < 0.1
