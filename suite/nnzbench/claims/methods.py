@@ -10,6 +10,7 @@ from nnzbench.claims.quantities import Measured, Quantity, Statistic
 from nnzbench.facts import selector as of
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import CUBLAS, CUSPARSE, DEFAULT, DENSE, MATHS, Selector, kernel
+from nnzbench.papers.sputnik import ablations
 
 Sides = tuple[Selector, Selector]
 """A subject and its baseline."""
@@ -170,13 +171,10 @@ def other_paper(baseline: Selector, statistic: Statistic = "geometric mean") -> 
     return replace(sputnik, others=sputnik.others[:1])(RNN, baseline, None, statistic, beside)
 
 
-ABLATED = ("sputnik_ablation", "sputnik_sddmm_ablation")
-COMPLETE = Selector("the complete kernel", ABLATED, variants="complete")
+ABLATED = ablations.KERNELS
+COMPLETE = ablations.WHOLE
 SCALAR = Selector("the kernel without vector", ABLATED, variants="no_vector")
-AS_PUBLISHED = {
-    "residue_unroll": Selector("the kernel with residues in fours", ABLATED, variants="paper_residue"),
-    "sddmm load_balancing": Selector("the kernel with rows by length", ABLATED, variants="paper_order"),
-}
+AS_PUBLISHED = {"residue_unroll": ablations.FOURS, "sddmm load_balancing": ablations.BY_LENGTH}
 """What a part is left out of, where the complete kernel here does more than the paper's in that very part."""
 
 

@@ -116,7 +116,8 @@ class FirstChoices:
     """Tells, of a kernel's candidates in their order, which run untuned.
 
     The first candidate of each arithmetic; of a library also every default, in each layout. Kernels yield what their
-    rule would run first, and one that has variants of its paper beside ours has a first of each.
+    rule would run first, and one that has variants of its paper beside ours has a first of each. All candidates of a
+    kernel with nothing to tune.
     """
 
     def __init__(self, kernel: str) -> None:
@@ -129,7 +130,7 @@ class FirstChoices:
     @property
     def complete(self) -> bool:
         """Whether no further candidate can be one."""
-        return not self._library and (
+        return not (self._library or self._said.nothing_to_tune) and (
             len({of_paper for of_paper, _ in self._seen}) >= self._choosers or self.looked_at >= LOOKED_AT
         )
 
@@ -141,7 +142,8 @@ class FirstChoices:
         kind = (self._said.of_paper(candidate.variant), candidate.math)
         new = kind not in self._seen
         self._seen.add(kind)
-        return new or (self._library and DEFAULT.search(candidate.variant) is not None)
+        default = self._library and DEFAULT.search(candidate.variant) is not None
+        return new or default or self._said.nothing_to_tune
 
 
 def first_choices(kernel: str, found: Iterator[Candidate]) -> Iterator[Candidate]:

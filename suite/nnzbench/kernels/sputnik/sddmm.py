@@ -175,7 +175,7 @@ def sputnik_sddmm(problem: Problem, operands: Operands, arch: str) -> Iterator[P
             yield sddmm_plan(pattern, a, b, strip, shared=shared)
 
 
-@kernel(f"{PAPER}, table II", "sddmm", "f32 f16", About("paper", study=True))
+@kernel(f"{PAPER}, table II", "sddmm", "f32 f16", About("paper", nothing_to_tune=True, study=True))
 def sputnik_sddmm_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The heuristic's SDDMM, complete and with one optimisation removed at a time; `no_vector` is `SCALAR`.
 

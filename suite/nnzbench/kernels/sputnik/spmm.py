@@ -292,7 +292,7 @@ def sputnik_transposed(problem: Problem, operands: Operands, arch: str) -> Itera
         yield spmm_plan(topology, b, tile, label, positions=positions)
 
 
-@kernel(f"{PAPER}, table II", "spmm", "f32 f16", About("paper", study=True))
+@kernel(f"{PAPER}, table II", "spmm", "f32 f16", About("paper", nothing_to_tune=True, study=True))
 def sputnik_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The heuristic's kernel, complete and with one optimisation removed at a time; `paper_residue` is what leaving the
     unrolling of residues out is held against."""

@@ -102,6 +102,36 @@ def test_the_ablation_counts_a_layer_as_often_as_the_collection_has_it(tmp_path:
     assert "SDDMM without vector instructions" not in found[""].tolist()  # not recorded
 
 
+def test_a_part_that_does_more_here_is_also_left_out_of_the_papers_form_of_it(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 5.0)),
+        ("sputnik_ablation", "paper_residue_y4_x64", spmm(lambda _: 9.0)),
+        ("sputnik_ablation", "no_residue_unroll_y4_x64", spmm(lambda _: 10.0)),
+        ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
+        ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 4.0)),
+    )
+    view = view_of(tmp_path, "sputnik_ablation", timed)
+    found = ablations._beside(view)
+    assert found is not None
+    hot = found[found["layers"].str.endswith("batch 8 (28)")].set_index("")["hot"].to_dict()
+    whole, alike = (
+        "SpMM without residue unrolling",
+        "SpMM without residue unrolling, over the kernel with residues in fours",
+    )
+    assert hot == {whole: "50.0", alike: "90.0", "SDDMM without load balancing": "125.0"}
+    assert ablations._of_how_many(view) == ""
+
+
+def test_the_ablation_tells_on_how_many_problems_parts_are_left_out(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 5.0)),
+        ("sputnik_ablation", "no_prescale_y4_x64", lambda p: 10.0 if p.op == "spmm" and "_b8" in p.label else None),
+    )
+    view = view_of(tmp_path, "sputnik_ablation", timed)
+    said = "Parts are left out on 28 of 360 problems of SpMM: every mean is of such problems alone."
+    assert ablations._of_how_many(view) == said
+
+
 def test_levels_of_the_collection_stand_apart_and_table_1_pools_them(tmp_path: Path) -> None:
     timed: tuple[Timed, ...] = (
         ("sputnik", "heuristic_y4_x64", spmm(lambda p: 20.0 if p.sparsity < 0.94 else 5.0)),
