@@ -20,6 +20,7 @@ from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
 from nnzbench.facts.selector import standing
 from nnzbench.facts.table import divide
 from nnzbench.kernels.registry import OURS, about, known, role_of
+from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.problems.problem import NETWORKS, case_of
 from nnzbench.records.files import folders
 from nnzbench.records.selection import fastest
@@ -68,26 +69,42 @@ def load_sets(reports: Path) -> list[ResultSet]:
 
 
 def tried_alike(sets: Sequence[ResultSet]) -> list[ResultSet]:
-    """The sets without candidates of this suite's kernels that another GPU of the same architecture did not try, where
-    it tried the kernel: a kernel that was made faster between two recordings is no gain from one GPU to the other.
+    """The sets without candidates that another GPU of the same architecture, with the same problem, did not try.
 
-    GPUs of different architectures have tilings of their own, and libraries their algorithms.
+    A kernel that was added or made faster between two recordings, or tuned in one of them, is no gain from one GPU to
+    the other. Of this suite's kernels all that a GPU tried on a problem stand against the other's; of libraries each
+    one's algorithms, over the pruned matrix or the unpruned one. What is left of a kernel that the other run did not
+    tune is marked as not tuned (`cut_short`). GPUs of different architectures have tilings of their own.
     """
-    contest = ["arch", "experiment", "problem", "kernel", "math", "policy"]
+    problem = ["arch", "experiment", "problem", "math", "policy"]
+    candidate = [*problem, "side", "kernel", "choice"]
 
     def timed(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[frame["role"].isin(OURS) & frame["median_us"].notna()][[*contest, "variant", "gpu"]]
+        rows = frame[frame["median_us"].notna()][[*problem, "kernel", "variant", "role", "gpu", "cut_short"]]
+        ours = rows["role"].isin(OURS)
+        return rows.assign(
+            side=rows["kernel"].mask(ours, ""),
+            choice=rows["variant"].mask(~ours, rows["variant"].str.removesuffix(UNPRUNED)),
+        )
 
     every = pd.concat([timed(results.frame) for results in sets]) if sets else pd.DataFrame()
     if every.empty:
         return list(sets)
-    gpus, tried = (every.groupby(keys)["gpu"].transform("nunique") for keys in (contest, [*contest, "variant"]))
-    alone = pd.MultiIndex.from_frame(every[tried < gpus])
+    gpus, tried = (every.groupby(keys)["gpu"].transform("nunique") for keys in ([*problem, "side"], candidate))
+    alone = pd.MultiIndex.from_frame(every.loc[tried < gpus, candidate])
+    cut = pd.MultiIndex.from_frame(every.loc[every["cut_short"] != "", [*problem, "kernel"]])
     kept = []
     for results in sets:
-        gone = pd.MultiIndex.from_frame(results.frame[alone.names]).isin(alone)
-        left = results.frame[~gone]
-        kept.append(replace(results, frame=left.assign(selected=fastest(left))) if gone.any() else results)
+        mine = timed(results.frame)
+        gone = mine[pd.MultiIndex.from_frame(mine[candidate]).isin(alone)]
+        if gone.empty:
+            kept.append(results)
+            continue
+        left = results.frame.drop(index=gone.index)
+        kernels = pd.MultiIndex.from_frame(left[[*problem, "kernel"]])
+        lost = kernels.isin(pd.MultiIndex.from_frame(gone[[*problem, "kernel"]])) & kernels.isin(cut)
+        short = left["cut_short"].mask(lost & (left["cut_short"] == ""), "some")
+        kept.append(replace(results, frame=left.assign(selected=fastest(left), cut_short=short)))
     return kept
 
 

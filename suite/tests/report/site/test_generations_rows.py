@@ -19,7 +19,7 @@ from nnzbench.report.data import published
 from nnzbench.site.generations import comparison, models, page, summary
 from nnzbench.site.generations import published as printed
 
-T4, H200 = "tesla-t4", "nvidia-h200"
+T4, H100, H200 = "tesla-t4", "nvidia-h100-80gb-hbm3", "nvidia-h200"
 NAME = "01_64x256x3136_90_dlmc"
 PEAKS = {"copy_gbs": 4000.0, "l2_gbs": 8000.0, "fp32_tflops": 64.0, "f16_tflops": 750.0, "l2_bytes": 50 << 20}
 
@@ -60,10 +60,33 @@ DENSE = timed("cublas", 8.0, "f32_default_nn")
 def test_candidates_that_one_of_two_like_gpus_did_not_try_are_no_gain_of_the_other(tmp_path):
     old, new = timed("sputnik", 4.0, "old"), timed("sputnik", 2.0, "new")
     put(tmp_path, [DENSE, old, new])
-    put(tmp_path, [DENSE, dataclasses.replace(old, median_us=5.0)], "nvidia-h100-80gb-hbm3")
+    put(tmp_path, [DENSE, dataclasses.replace(old, median_us=5.0)], H100)
     put(tmp_path, [dataclasses.replace(one, arch="sm_75") for one in (DENSE, new)], T4)
     found = measured(tmp_path).query("kernel == 'sputnik'").set_index("gpu")["time_us"]
-    assert dict(found) == {H200: 4.0, "nvidia-h100-80gb-hbm3": 5.0, T4: 2.0}
+    assert dict(found) == {H200: 4.0, H100: 5.0, T4: 2.0}
+
+
+def test_a_kernel_that_one_of_two_like_gpus_did_not_run_on_a_problem_is_no_gain_of_the_other(tmp_path):
+    both, alone = timed("sputnik", 4.0), timed("row_stream", 2.0)
+    put(tmp_path, [DENSE, both])
+    put(tmp_path, [DENSE, dataclasses.replace(both, median_us=5.0), alone], H100)
+    assert best(tmp_path) == ["sputnik", "sputnik"]
+    (gain,) = facts(tmp_path, "sparse")["ratio"]
+    assert gain == pytest.approx(5 / 4)
+
+
+def test_a_library_that_one_of_two_like_gpus_did_not_tune_is_compared_at_what_both_tried_and_marked(tmp_path):
+    sparse = timed("sputnik", 1.0)
+    put(tmp_path, [DENSE, timed("cublas", 2.0, "f32_algorithm7_nn"), sparse])
+    put(tmp_path, [timed("cublas", 9.0, "f32_default_nn_unpruned"), sparse], H100)
+    fake_records.tuned(tmp_path / H200 / "sparsert_table1", lambda _: ["all"])
+    fake_records.tuned(tmp_path / H100 / "sparsert_table1", lambda row: ["first" if row.kernel == "cublas" else "all"])
+    found = measured(tmp_path).query("kernel == 'cublas'").set_index("gpu")
+    assert dict(found["time_us"]) == {H200: 8.0, H100: 9.0}  # over the pruned matrix and over the unpruned one
+    gains = compared(tmp_path).facts.set_index("fact")
+    assert gains.loc["dense", "ratio"] == pytest.approx(9 / 8)
+    assert dict(gains.loc[["dense", "sparse"], "tuned"]) == {"dense": False, "sparse": True}
+    assert list(gains.loc["speed-up", "tuned"]) == [True, False, False]  # the T4's is printed
 
 
 def test_a_part_of_a_network_is_no_kernel_that_competes_with_the_whole(tmp_path):
