@@ -196,6 +196,7 @@ def _judge(claim: Claim, rule: Rule, records: Records, authors: Authors) -> Verd
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):
         reason = f"{reason} {theirs.why}"
+    words |= {name: UNDECIDED for name in _flattered(found, words)}
     for name, one in found.items():
         told[f"measured_{name}".removesuffix("_hot")] = math.nan if math.isinf(one.value) else one.value
         told |= {f"verdict_{name}".removesuffix("_hot"): words[name]} if name != "cold" else {}
@@ -285,6 +286,12 @@ def _held(claim: Claim, outcome: Outcome) -> tuple[str, str]:
         return UNDECIDED, undecided
     word = verdict(claim, outcome.value)
     return word, "" if word in JUDGED else outcome.note
+
+
+def _flattered(found: Mapping[str, Outcome], words: Mapping[str, str]) -> list[str]:
+    """The verdicts against a library's best that hold only as far as it was tuned: tuned, it is faster."""
+    against_best = ("today", *TENSOR_CORES)
+    return [one for one in against_best if one in found and found[one].cut and words[one] in (REPRODUCED, STRONGER)]
 
 
 def _undecided(claim: Claim, outcome: Outcome) -> str:

@@ -7,7 +7,15 @@ from fake_claim_records import GPU, Judged, figure1, judged, names, row
 from fake_records import failed, tuned, write
 
 from nnzbench.claims.quantities import Quantity, Records
-from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER
+from nnzbench.claims.verdicts import (
+    CONTRADICTED,
+    NOT_COMPARABLE,
+    NOT_MEASURABLE,
+    REPRODUCED,
+    STRONGER,
+    UNDECIDED,
+    WEAKER,
+)
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
 from nnzbench.problems.tables import load
@@ -37,6 +45,15 @@ def test_a_crossover_outside_what_was_recorded_is_no_number(tmp_path):
     partial = judged(tmp_path / "c", cut)["sputnik-crossover"]
     assert partial.verdict == NOT_COMPARABLE
     assert math.isnan(partial.measured)
+
+
+@pytest.mark.parametrize(("crossing", "whole", "before"), [(0.71, REPRODUCED, UNDECIDED), (0.95, WEAKER, WEAKER)])
+def test_a_claim_holds_against_the_best_of_today_only_where_that_was_tuned(tmp_path, crossing, whole, before):
+    said = judged(tmp_path, figure1(crossing))["sputnik-crossover"]
+    assert (said.verdict, said.verdict_today) == (whole, whole)
+    tuned(tmp_path / GPU / "sputnik_figure1", lambda one: ("first",) if one.kernel == "cublas" else ("all",))
+    said = Judged(tmp_path, GPU)["sputnik-crossover"]
+    assert (said.verdict, said.verdict_today) == (whole, before)
 
 
 def test_imbalance_compares_uneven_rows_with_even_ones(tmp_path):
