@@ -196,7 +196,7 @@ def _judge(claim: Claim, rule: Rule, records: Records, authors: Authors) -> Verd
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):
         reason = f"{reason} {theirs.why}"
-    words |= {name: UNDECIDED for name in _flattered(found, words)}
+    words |= dict.fromkeys(_flattered(found, words), UNDECIDED)
     for name, one in found.items():
         told[f"measured_{name}".removesuffix("_hot")] = math.nan if math.isinf(one.value) else one.value
         told |= {f"verdict_{name}".removesuffix("_hot"): words[name]} if name != "cold" else {}
