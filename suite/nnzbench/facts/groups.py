@@ -88,7 +88,7 @@ class Group:
             paths = {entry.path for entry in dlmc_sample(self.sample)}
             rows = rows[rows["source"].str.partition(":")[2].isin(paths)] if len(rows) else rows
         kept = [
-            _named(str(name), float(zeros), pattern, None if self._dense_part(str(name)) else level)
+            _named(str(name), float(zeros), pattern, None if self.dense_part(str(name)) else level)
             for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
         ]
         rows = rows[pd.Series(kept, rows.index, bool)]  # a mask also where there are none
@@ -103,7 +103,8 @@ class Group:
         found = re.fullmatch(rf"(.+?)_(?:dense_)?({'|'.join(map(re.escape, self.parts))})", label_of(stem) or stem)
         return (found[1], found[2]) if found else None
 
-    def _dense_part(self, problem: str) -> bool:
+    def dense_part(self, problem: str) -> bool:
+        """Whether it is the baseline's problem of a part, dense at whatever level."""
         return bool(self.parts) and "_dense_" in label_of(problem)
 
 

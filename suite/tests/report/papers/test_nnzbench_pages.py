@@ -122,6 +122,7 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
     line = table.set_index(["layer", "batch", "zeros (%)"]).loc[("lstm2k", "32", "90")]
     assert line[BEST] == "5.0 + 7.0 + 3.0 = 15.0"
     assert line[DENSE] == "20.0 + 20.0 + 20.0 = 60.0"
+    assert not any(map(view.counted, training_step.STEPS))  # the weights' dense gradient has no zeros, and no level
 
 
 def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
