@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from nnzbench import paths
 from nnzbench.cli import main
+from nnzbench.facts.results import load
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.predict import holdouts, launching, page, published
 from nnzbench.predict.model import MEMORY, bound, calibrate, gpu, listed, transfer
@@ -270,6 +271,18 @@ def test_recorded_products_are_held_out_beside_the_published_ones(tmp_path):
     assert len(mine) == len(theirs)
     assert set(found["gpu"]) == {*published.SIX.values(), H200}
     assert holdouts.products_and_records(tmp_path, sparse=True)["gpu"].nunique() == len(published.SIX)
+
+
+def test_a_recorded_2to4_product_that_was_not_tuned_is_no_time_beside_searched_ones(tmp_path):
+    sizes = {"op": "gemm", "dtype": "f16", "m": 4096, "k": 4096, "sparsity": 0.5, "experiment": "gemm_2to4"}
+    rows = [
+        fake_records.timed("cusparselt", 9.0, "f16_default", problem=f"2to4_x_4096x4096x{n}_50_nm_f16", n=n, **sizes)
+        for n in (64, 256)
+    ]
+    folder = fake_records.write(tmp_path / H200 / "gemm_2to4", select(rows))
+    fake_records.tuned(folder, lambda row: ["all" if row.n == 64 else "first"])
+    found = holdouts.recorded_products(load(folder), sparse=True)
+    assert list(found["n"]) == [64]
 
 
 def test_a_file_that_is_not_the_published_table_is_refused(tmp_path):
