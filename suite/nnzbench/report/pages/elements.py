@@ -22,7 +22,7 @@ from nnzbench.report.pages.page import Crossings, Made, Pivot, Published, RatioT
 from nnzbench.report.pages.view import COLUMN, View
 
 MARK = "†"
-"""Marks a ratio with a partially tuned kernel."""
+"""Marks a ratio with a partially tuned kernel, and a time of one."""
 CLOCKS = "‡"
 """Marks a ratio of which a tenth of the pairs or more ran at SM clocks apart (`facts.table.APART`), and a time at a
 clock so far below the usual one."""
@@ -135,9 +135,11 @@ def valued(
     rows = view.cells(series, group).dropna(subset=[COLUMN[value]])
     keys = [*by, "subject", "policy"]
     groups = rows.groupby(keys, sort=False, dropna=False)
-    found = groups.agg(value=(COLUMN[value], geometric_mean), mhz=("sm_clock_mhz", "min")).reset_index()
+    of = {"value": (COLUMN[value], geometric_mean), "mhz": ("sm_clock_mhz", "min"), "tuned": ("tuned", "all")}
+    found = groups.agg(**of).reset_index()
     slow = found.pop("mhz") < (1 - APART) * view.frame["sm_clock_mhz"].median()
-    return found.assign(mark=[CLOCKS * one for one in slow])
+    marked = zip(found.pop("tuned"), slow, strict=True)
+    return found.assign(mark=[MARK * (not tuned) + CLOCKS * one for tuned, one in marked])
 
 
 def _attributed(facts: pd.DataFrame) -> pd.DataFrame:
