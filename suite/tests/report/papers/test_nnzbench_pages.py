@@ -232,7 +232,9 @@ def test_a_mark_tells_what_tuning_gained_where_it_was_done(tmp_path: Path) -> No
     said = render.gains(results.frame)
     assert said == f"cuBLAS fp16 {8**0.5:.2f}× ({2 * few[8]})"  # 2 and 4 times; the other none
     render.write(page_of("opt_layers"), results)
-    told = f"partially tuned kernel, or a time of one. On the problems where it was done, tuning gained: {said}.\n\n"
+    told = (
+        f"partially tuned kernel, or a time of one. Where tuning was done, it gained (on so many problems): {said}.\n\n"
+    )
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert told in page
     assert {"20.00†", "10.00", "5.00"} <= set(re.findall(r"[\d.]+†?", page))
