@@ -5,15 +5,15 @@ Its format, Tiled-CSL: tiles of 128x64, each nonzero a 32-bit word of its value 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Plan, Uint32s, Unsupported
+from nnzbench.plans.plan import Array, Int64s, Plan, Uint32s, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -22,8 +22,11 @@ TILE_COLUMNS = 64
 MOST_WORDS = 4096
 """Of a tile: what 128 threads hold in 32 registers each."""
 _BANKS = 32
-_SLOTS = TILE_ROWS * TILE_COLUMNS // _BANKS
+_TILE = TILE_ROWS * TILE_COLUMNS
+_SLOTS = _TILE // _BANKS
 """Elements of a tile in each bank of shared memory."""
+_PLACES = np.arange(_TILE, dtype=np.uint32).reshape(TILE_ROWS, _BANKS, 2).swapaxes(0, 1).ravel() << np.uint32(16)
+"""Of a tile's elements by bank, the upper halves of their words."""
 _GROUP = 4
 """Words that one load brings to a lane."""
 _WORDS = Uint32s
@@ -53,76 +56,59 @@ def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, Int64s]:
     """The words of the tiles of rows `first` to `first + 127`, and how many groups of four each tile has."""
     tiles = matrix.k // TILE_COLUMNS
     held = slice(matrix.offsets[first], matrix.offsets[first + TILE_ROWS])
-    values = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
-    there = (values & 0x7FFF) != 0
-    row = np.repeat(np.arange(TILE_ROWS, dtype=np.int32), matrix.row_lengths[first : first + TILE_ROWS])[there]
-    column, values = matrix.indices[held][there], values[there]
-    place = row * TILE_COLUMNS + (column % TILE_COLUMNS ^ 8 * (row % 8))
-    # of each nonzero the bank that holds its place, counted over all tiles; rows and then columns ascend in each
-    bank = (column // TILE_COLUMNS * _BANKS + place % TILE_COLUMNS // 2).astype(_smallest(tiles * _BANKS))
-    count = np.bincount(bank, minlength=tiles * _BANKS)
+    row = np.repeat(np.arange(TILE_ROWS), matrix.row_lengths[first : first + TILE_ROWS])
+    column = matrix.indices[held] ^ (row & 7) << 3
+    # by bank, counted over all tiles, and in each of them by row and then column
+    elements = np.zeros(tiles * _TILE, dtype=np.uint16)
+    odd = column & 1
+    elements[(column - odd) * (_SLOTS // 2) + 2 * row + odd] = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
+    elements[elements == 0x8000] = 0
+    full = (elements != 0).reshape(-1, _SLOTS)
+    count = np.count_nonzero(full, axis=1)
     used = count.reshape(tiles, _BANKS).sum(axis=1)
     if used.max(initial=0) > MOST_WORDS:
         raise Unsupported(
             f"a tile of {TILE_ROWS}x{TILE_COLUMNS} has {used.max()} nonzeros, and the registers of a block hold "
             f"{MOST_WORDS}: at least half of each tile must be zeros"
         )
-    order = np.argsort(bank, kind="stable")
-    rank = np.empty(bank.size, dtype=np.int32)
-    rank[order] = np.arange(bank.size, dtype=np.int32) - np.repeat((np.cumsum(count) - count).astype(np.int32), count)
-
-    words = values | place.astype(np.uint32) << 16
-    full = np.zeros((tiles * _BANKS, _SLOTS), dtype=bool)
-    full[bank, row * 2 + place % 2] = True
+    places = [np.flatnonzero(full)]
+    ranks = [np.arange(places[0].size) - np.repeat(np.cumsum(count) - count, count)]
     for nth in range(_GROUP - 1):
         short = np.flatnonzero(-used % _GROUP > nth)
-        of_tile = short * _BANKS + count.reshape(tiles, _BANKS)[short].argmin(axis=1)
-        slot = full[of_tile].argmin(axis=1)
-        words = np.append(words, (slot // 2 * TILE_COLUMNS + of_tile % _BANKS * 2 + slot % 2).astype(np.uint32) << 16)
-        bank, rank = np.append(bank, of_tile.astype(bank.dtype)), np.append(rank, count[of_tile].astype(np.int32))
-        full[of_tile, slot] = True
-        count[of_tile] += 1
+        bank = short * _BANKS + count.reshape(tiles, _BANKS)[short].argmin(axis=1)
+        slot = full[bank].argmin(axis=1)
+        places.append(bank * _SLOTS + slot)
+        ranks.append(count[bank])
+        full[bank, slot] = True
+        count[bank] += 1
 
+    # Words come from the end of a bank's list, always from the longest list, of several from the lowest bank: so all
+    # words of one rank come one after another, the highest rank first.
+    place, highest = np.concatenate(places), int(count.max(initial=0))
+    dealt = np.empty((tiles, highest, _BANKS), dtype=np.uint32)
+    in_tile = place & _TILE - 1
+    at = (place // _TILE + 1) * highest - 1 - np.concatenate(ranks)
+    dealt.ravel()[at * _BANKS + in_tile // _SLOTS] = elements[place] | _PLACES[in_tile]
+    there = count.reshape(tiles, 1, _BANKS) > np.arange(highest)[::-1, None]
     units = -(-used // _GROUP)
-    tile = bank // _BANKS
-    dealt = _dealt(count.reshape(tiles, _BANKS))
-    when = dealt.ravel()[(tile * np.int32(dealt.shape[1]) + rank) * _BANKS + bank % _BANKS]
-    out = np.empty(_GROUP * int(units.sum()), dtype=np.uint32)
-    begin = (_GROUP * (np.cumsum(units) - units)).astype(np.int32)
-    out[begin[tile] + _stored(when, units.astype(np.int32)[tile])] = words
+    begin = np.repeat(_GROUP * (np.cumsum(units) - units), _GROUP * units)
+    out = np.empty(begin.size, dtype=np.uint32)
+    out[begin + np.concatenate([_stored(one) for one in units.tolist()])] = dealt.ravel()[np.flatnonzero(there)]
     return out, units
 
 
-def _smallest(count: int) -> type[np.unsignedinteger[Any]]:
-    """A type for numbers below `count`; NumPy sorts those of 16 bits by their digits."""
-    return np.uint16 if count <= 1 << 16 else np.uint32
-
-
-def _dealt(count: Int64s) -> Int32s:
-    """When each bank's words are dealt: (tiles, ranks, banks), of each tile's counts per bank.
-
-    Words come from the end of a bank's list, always from the longest list, of several from the lowest bank: so all
-    words of one rank come one after another, the highest rank first.
-    """
-    highest = int(count.max(initial=0))
-    left = count[:, None, :] > np.arange(highest - 1, -1, -1)[None, :, None]
-    before = np.cumsum(left.reshape(len(count), -1), axis=1, dtype=np.int32).reshape(left.shape) - left
-    return np.ascontiguousarray(before[:, ::-1])
-
-
-def _stored(dealt: Int32s, units: Int32s) -> Int32s:
-    """Where in its tile the word lies that is dealt at that time, of tiles of so many groups of four.
+@functools.lru_cache(MOST_WORDS // _GROUP + 1)
+def _stored(units: int) -> Int64s:
+    """Where in a tile of so many groups of four each word lies, in the order in which they are dealt.
 
     The lanes of the last load, of fewer than 32, are dealt to first, then all 32; a lane stores what came last first.
     """
-    loads, rest = units // _BANKS, units % _BANKS
-    later = dealt - _GROUP * rest
+    loads, rest = divmod(units, _BANKS)
+    early, later = np.arange(_GROUP * rest), np.arange(_GROUP * _BANKS * loads)
+    turn, lane = np.divmod(early, max(1, rest))
+    last = loads * (_BANKS * _GROUP) + lane * _GROUP + _GROUP - 1 - turn
     nth = _GROUP * loads - 1 - later // _BANKS
-    place: Int32s = nth // _GROUP * (_BANKS * _GROUP) + later % _BANKS * _GROUP + nth % _GROUP
-    early = np.flatnonzero(later < 0)
-    turn, lane = np.divmod(dealt[early], rest[early])
-    place[early] = loads[early] * (_BANKS * _GROUP) + lane * _GROUP + _GROUP - 1 - turn
-    return place
+    return np.append(last, nth // _GROUP * (_BANKS * _GROUP) + later % _BANKS * _GROUP + nth % _GROUP)
 
 
 _RESIDENT = 2

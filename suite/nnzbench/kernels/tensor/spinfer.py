@@ -41,13 +41,13 @@ def pack(matrix: CSR) -> dict[str, Array]:
         ordered = _in_order(matrix, at * TILE)
         there = ordered != 0
         maps[at] = np.packbits(there, axis=-1, bitorder="little").view("<u8")[..., 0]
-        of_strip = there.reshape(tiles, _STRIPS, -1).sum(axis=2, dtype=np.int32)
+        of_strip = np.count_nonzero(there.reshape(tiles, _STRIPS, -1), axis=2)
         strips[at] = np.cumsum(of_strip, axis=1) - of_strip
         count = of_strip.sum(axis=1)
         needed = -(-count // _TOGETHER)
         filled = np.zeros(_TOGETHER * int(needed.sum()), dtype=np.uint16)
         shift = _TOGETHER * (np.cumsum(needed) - needed) - (np.cumsum(count) - count)
-        filled[np.arange(count.sum()) + np.repeat(shift, count)] = ordered[there]
+        filled[np.arange(count.sum()) + np.repeat(shift, count)] = ordered.ravel()[np.flatnonzero(there)]
         values.append(filled)
         eights.append(needed)
     offsets = np.cumsum(np.concatenate(eights))
