@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 
 from nnzbench.plans.plan import Int32s, Int64s
 
-_BANKS = np.arange(32)
+_BANKS = 32
 COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 """Set bits by byte."""
 _NEVER = 1 << 30
 
 
 def _ones(words: NDArray[Any]) -> Int32s:
-    """Set bits over the last axis."""
+    """Set bits of each."""
     if hasattr(np, "bitwise_count"):
-        counts: Int32s = np.bitwise_count(words).sum(axis=-1, dtype=np.int32)
-        return counts
-    return np.asarray(COUNT[np.ascontiguousarray(words).view(np.uint8)].sum(axis=-1, dtype=np.int32))
+        return np.asarray(np.bitwise_count(words), dtype=np.int32)
+    return np.asarray(COUNT[np.ascontiguousarray(words)[..., None].view(np.uint8)].sum(axis=-1, dtype=np.int32))
 
 
 def dealt_starts(turns: NDArray[np.unsignedinteger[Any]]) -> Int64s:
@@ -32,26 +31,29 @@ def dealt_starts(turns: NDArray[np.unsignedinteger[Any]]) -> Int64s:
     several the longest.
     """
     chunks, lanes = turns.shape
-    every, one = np.arange(chunks), turns.dtype.type(1)
-    length = _ones(turns[:, :, None])
+    every, left = np.arange(chunks), turns.T.copy()
+    length = _ones(left)
     longest = int(length.max(initial=0))
-    of_bank = np.zeros((chunks, lanes, _BANKS.size), dtype=turns.dtype)  # turns in which a lane reads it
-    left = turns.copy()
+    of_bank = np.zeros((min(longest, _BANKS), lanes, chunks), dtype=turns.dtype)  # turns in which a lane reads it
     for rank in range(longest):
-        first = left & (~left + one)
-        of_bank[:, :, rank % _BANKS.size] |= first
+        first = left & -left
+        of_bank[rank % _BANKS] |= first
         left ^= first
 
-    taken = np.zeros((chunks, _BANKS.size), dtype=turns.dtype)
+    taken = np.zeros(_BANKS * chunks, dtype=turns.dtype)
     starts, at = np.zeros((chunks, lanes), dtype=np.int64), np.zeros(chunks, dtype=np.int64)
-    rank_of = -length
+    rank_of = np.arange(lanes, dtype=np.int32)[:, None] - lanes * length  # the longest first, of equals the first
+    banks = np.arange(len(of_bank))[:, None]
+    met, both = np.empty((2, lanes, chunks), dtype=turns.dtype)
     for _ in range(lanes):
-        banks = (at[:, None] + _BANKS) % _BANKS.size
-        there = np.take_along_axis(taken, banks, axis=1)
-        lane = (_ones(of_bank & there[:, None]) * (longest + 1) + rank_of).argmin(axis=1)
-        taken[every[:, None], banks] |= of_bank[every, lane]
+        places = (at + banks & _BANKS - 1) * chunks + every
+        there = taken[places]
+        met[:] = 0
+        for of_lane, held in zip(of_bank, there, strict=True):  # a turn is in one bank of a lane
+            met |= np.bitwise_and(of_lane, held, out=both)
+        lane = (_ones(met) * (lanes * (longest + 1)) + rank_of).min(axis=0) % lanes
+        taken[places] = there | of_bank[:, lane, every]
         starts[every, lane] = at
-        at += length[every, lane]
-        rank_of[every, lane] = _NEVER
-        of_bank[every, lane] = 0
+        at += length[lane, every]
+        rank_of[lane, every] = _NEVER
     return starts

@@ -19,7 +19,7 @@ from nnzbench.problems.problem import ITEM_BYTES, Problem
 
 _OTHER_SHARED = 2 << 10
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
-_MOST_STAGES = 4
+_LEAST_STAGES, _MOST_STAGES = 2, 4
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -84,11 +84,9 @@ def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Til
     shared = SharedWork()
 
     def make(tiling: Tiling) -> Plan:
-        packed = tiling.packed(operands.sparse, shared)
-        room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
-        stages = (room - tiling.ring_bytes(0)) // (tiling.warps * packed.slot_bytes)
-        if stages < 2:
-            raise Unsupported(f"{tiling} needs more than {room} bytes of shared memory for chunks of this matrix")
+        room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED - tiling.ring_bytes(0)
+        packed = tiling.packed(operands.sparse, shared, room // (_LEAST_STAGES * tiling.warps))
+        stages = room // (tiling.warps * packed.slot_bytes)
         return make_plan(problem, operands, replace(tiling, stages=min(stages, _MOST_STAGES)), shared)
 
     yield from plans_that_fit(choices, make, "no tiling")

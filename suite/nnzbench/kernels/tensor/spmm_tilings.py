@@ -9,11 +9,13 @@ from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.strips import (
     FP8_FORMS,
+    MOST_BYTES,
     STRIP_ROWS,
     Form,
     Strips,
     chunk_columns,
     pack,
+    require_room,
     stored_weights,
     strip_count,
 )
@@ -84,18 +86,24 @@ class Tiling(TileConfiguration):
     def chunk_columns(self) -> int:
         return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
 
-    def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
-        """The matrix packed for this tiling, once for all tilings and problems that need the same."""
+    def packed(self, matrix: CSR, shared: SharedWork, most_bytes: int = MOST_BYTES) -> Strips:
+        """The matrix packed for this tiling, once for all tilings and problems that need the same.
+
+        Raises `Unsupported` where a chunk has more than `most_bytes`.
+        """
         sizes, how = (self.map_words, self.panel_k), (self.form, self.dealt, self.fp8)
         multiple = self.warps if self.wide else 1
-        if self.tf32:
-            return shared.once_for(matrix, ("tensor_spmm_tf32", *sizes), lambda: tf32_strips.pack(matrix, *sizes))
 
-        def stored() -> Strips:
+        def made() -> Strips:
+            if self.tf32:
+                return tf32_strips.pack(matrix, *sizes)
             values = stored_weights(matrix.values, "f8" if self.fp8 else "")
-            return pack(matrix.with_values(values), *sizes, multiple, self.form, self.dealt, self.fp8)
+            return pack(matrix.with_values(values), *sizes, multiple, self.form, self.dealt, self.fp8, most_bytes)
 
-        return shared.once_for(matrix, ("tensor_spmm", *sizes, strip_count(matrix.m, multiple), *how), stored)
+        key = ("tensor_spmm", self.tf32, *sizes, strip_count(matrix.m, multiple), *how)
+        packed = shared.once_for(matrix, key, made)
+        require_room(packed.slot_bytes, most_bytes)
+        return packed
 
     def ring_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Uint32s
+from nnzbench.plans.plan import Array, Int32s, Int64s, Uint32s, Unsupported
 from nnzbench.problems.operands import to_e4m3
 from nnzbench.problems.parts import Part, over_parts
 
@@ -45,6 +45,8 @@ STRIP_ROWS = 32
 STEP_COLUMNS = 32
 NARROW_COLUMNS = 16
 """Of a gathered step that has no more: half a step's work."""
+MOST_BYTES = 1 << 31
+"""Of a chunk, where rings have room for any."""
 _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
@@ -105,9 +107,8 @@ class _Steps:
     words: Uint32s
     """(steps, lanes, 8)"""
     selected: Uint32s
-    """(steps, lanes)"""
-    bitmaps: Uint32s
-    """(steps, lanes) of eight groups of four columns: 4 q + t of row 16 i + 8 h + g in bits 16 h + 8 i + 4 q."""
+    """(steps, lanes); of form "bitmap" eight groups of four columns: 4 q + t of row 16 i + 8 h + g in bits
+    16 h + 8 i + 4 q."""
     columns: _HALVES
     """(steps, 32) of the panel, only of gathered steps."""
     panel: Int64s
@@ -150,10 +151,7 @@ def _fewest_left() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
 
 _FIRST, _SECOND, _LEFT = _two_of_four()
 _ENOUGH, _SMALLEST = _fewest_left()
-_FIRST_BITS, _SECOND_BITS = 16 * _FIRST.astype(np.uint64), 16 * _SECOND.astype(np.uint64)
-_PLACES = _FIRST | _SECOND << 2
-_BELOW = COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
-"""Bits of a byte below each of its places: (byte, place)."""
+_CHOICES = _FIRST | _SECOND << 2 | _LEFT << 4
 
 
 def chunk_columns(map_words: int, form: Form = "words") -> int:
@@ -169,6 +167,7 @@ def pack(
     form: Form = "words",
     dealt: bool = False,
     fp8: bool = False,
+    most_bytes: int = MOST_BYTES,
 ) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
@@ -176,7 +175,8 @@ def pack(
 
     A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. `dealt`:
     lanes' words lie so that lanes seldom meet in a bank; of "words" with at most two words of bits. Some strips at a
-    time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    time, on all cores. Raises `Unsupported` as soon as a chunk has more than `most_bytes`, and `ValueError` where the
+    packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
     chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
@@ -184,11 +184,13 @@ def pack(
 
     def some(part: Part) -> tuple[Uint32s, Int64s, Int64s]:
         first, last, _ = part[0].indices(strips)
-        made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns)]
-        made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
+        made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns, form)]
+        made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns, form)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
-        return _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
+        chunks, size, of_panel = _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
+        require_room(16 * int(size.max(initial=0)), most_bytes)
+        return chunks, size, of_panel
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
     counts = np.concatenate([np.zeros(1, np.int64), *(counts for _, _, counts in packed)])
@@ -207,6 +209,12 @@ def assembled(parts: Sequence[tuple[Uint32s, Int64s]], panel_chunks: Int64s, str
     stream = np.concatenate([np.zeros((0, 4), dtype=np.uint32), *(part for part, _ in parts)])
     slot_bytes = 16 * int(size.max(initial=1))
     return Strips(panel_chunks.astype(np.int32), offsets.astype(np.int32), stream, strips, panels, slot_bytes)
+
+
+def require_room(chunk_bytes: int, most_bytes: int) -> None:
+    """Raises `Unsupported` where a chunk is larger than the rings of a tiling have room for."""
+    if chunk_bytes > most_bytes:
+        raise Unsupported(f"a chunk of this matrix needs more than {most_bytes} bytes of shared memory")
 
 
 def strip_count(m: int, multiple: int) -> int:
@@ -231,19 +239,19 @@ _Left = tuple[Int64s, Int64s, Int64s, _HALVES]
 """Entries left over: panel (of all strips), row of the strip, column of the panel, value."""
 
 
-def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) -> tuple[_Steps, _Left]:
+def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int, form: Form) -> tuple[_Steps, _Left]:
     """All columns as they come."""
     panel_of_step = np.arange(steps) * STEP_COLUMNS // panel_columns
     panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
-    words, selected, bitmaps, (strip, row, column) = _expand(dense)
+    words, selected, (strip, row, column) = _expand(dense, form)
     none = np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16)
-    made = _Steps(words, selected, bitmaps, none, panel, np.zeros(panel.size, dtype=bool))
+    made = _Steps(words, selected, none, panel, np.zeros(panel.size, dtype=bool))
     of_strip = strip * panels + column // panel_columns
     return made, (of_strip, row, column % panel_columns, dense[strip, row, column])
 
 
 def _gathered_steps(
-    panel: Int64s, row: Int64s, column: Int64s, value: _HALVES, panels: int, panel_columns: int
+    panel: Int64s, row: Int64s, column: Int64s, value: _HALVES, panels: int, panel_columns: int, form: Form
 ) -> Iterator[tuple[_Steps, _Left]]:
     """Rounds of steps that hold any 32 columns of a panel, until nothing is left over."""
     while panel.size:
@@ -271,17 +279,17 @@ def _gathered_steps(
         columns = np.zeros((len(tiles), STEP_COLUMNS), dtype=np.uint16)
         columns += np.repeat(keys[order[begin]] % panel_columns, needed)[:, None].astype(np.uint16)  # of unused slots
         columns.ravel()[place] = keys % panel_columns
-        words, selected, bitmaps, (step, row, slot) = _expand(tiles)
+        words, selected, (step, row, slot) = _expand(tiles, form)
         of_step = np.repeat(of_key[begin], needed)
         panel, column, value = of_step[step], columns[step, slot].astype(np.int64), tiles[step, row, slot]
-        yield _Steps(words, selected, bitmaps, columns, of_step, narrow), (panel, row, column, value)
+        yield _Steps(words, selected, columns, of_step, narrow), (panel, row, column, value)
 
 
 _Places = tuple[Int64s, Int64s, Int64s]
 
 
-def _expand(dense: _HALVES) -> tuple[Uint32s, Uint32s, Uint32s, _Places]:
-    """The registers, selections and bitmaps of (strips, 32, columns) by steps, and where entries are not held.
+def _expand(dense: _HALVES, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
+    """The registers of (strips, 32, columns) by steps, what selects them, and where entries are not held.
 
     A group of four is one 64-bit word, from which the two elements of a register are shifted. Which two are held is
     chosen for as few columns of a strip with entries left over as there can be.
@@ -289,32 +297,33 @@ def _expand(dense: _HALVES) -> tuple[Uint32s, Uint32s, Uint32s, _Places]:
     strips, steps = len(dense), dense.shape[2] // STEP_COLUMNS
     group = dense.view("<u8")
     there = np.packbits((dense != 0).ravel(), bitorder="little")
-    pattern = np.stack([there & 15, there >> 4], axis=-1).reshape(group.shape)
-    pattern |= _SMALLEST[np.bitwise_and.reduce(_ENOUGH[pattern], axis=1)][:, None] << 4
+    pattern = np.stack([there & 15, there >> 4], axis=-1).reshape(group.shape).astype(np.intp)  # looked up by
+    enough = np.bitwise_and.reduce(_ENOUGH[pattern], axis=1)
+    choice = _CHOICES[pattern | _SMALLEST[enough][:, None].astype(np.intp) << 4]
     # rows 16 i + 8 h + g, groups 4 q + t
     shape = (strips, 2, 2, 8, steps, 2, 4)
-    low = group >> _FIRST_BITS[pattern]
+    low = group >> ((choice & 3) << 4)
     low &= np.uint64(0xFFFF)
-    high = group >> _SECOND_BITS[pattern]
+    high = group >> ((choice & 12) << 2)
     high <<= np.uint64(16)
     low |= high & np.uint64(0xFFFF0000)
     # register 4 i + 2 q + h of lane 4 g + t
     words = low.astype(np.uint32).reshape(shape).transpose(0, 4, 3, 6, 1, 5, 2).reshape(strips * steps, _LANES, 8)
-    # lane 4 g + 2 i + q has groups 4 q + t of rows g and g + 8 of tile i, in bits 16 h + 4 t
-    places = _PLACES[pattern].reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
-    selected = (places[..., 0::2] | places[..., 1::2] << 4).view("<u4")[..., 0]
-    # lane 4 g + t has its bits in the order of h, i and q
-    kept = (pattern & 15 & ~_LEFT[pattern]).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
-    bitmaps = (kept[..., 0] | kept[..., 1] << 4).reshape(strips * steps, _LANES, 4).view("<u4")[..., 0]
-    left = _LEFT[pattern]
+    left = choice >> 4
+    if form == "bitmap":  # lane 4 g + t has its bits in the order of h, i and q
+        kept = (pattern.astype(np.uint8) & ~left).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
+        told = (kept[..., 0] | kept[..., 1] << 4).reshape(strips * steps, _LANES, 4)
+    else:  # lane 4 g + 2 i + q has groups 4 q + t of rows g and g + 8 of tile i, in bits 16 h + 4 t
+        places = (choice & 15).reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
+        told = places[..., 0::2] | places[..., 1::2] << 4
     some = np.flatnonzero(left)
     entry, place = np.nonzero(left.ravel()[some, None] >> np.arange(4, dtype=np.uint8) & 1)
     strip, row, column = np.unravel_index(some[entry], left.shape)
-    return words, selected, bitmaps, (strip, row, 4 * column + place)
+    return words, told.view("<u4")[..., 0], (strip, row, 4 * column + place)
 
 
 def _joined(parts: list[_Steps]) -> _Steps:
-    names = ("words", "selected", "bitmaps", "columns", "panel", "narrow")
+    names = ("words", "selected", "columns", "panel", "narrow")
     return _Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
@@ -327,8 +336,7 @@ def _chunks(
     """
     gathered = np.arange(held.panel.size) >= plain
     order = np.argsort(held.panel * 2 + gathered, kind="stable")
-    words, gathered = held.words[order], gathered[order]
-    selected = (held.bitmaps if form == "bitmap" else held.selected)[order]
+    words, selected, gathered = held.words[order], held.selected[order], gathered[order]
     panel, columns = held.panel[order], held.columns[order]
     # Steps of one panel and kind fill chunks.
     kind = panel * 2 + gathered
@@ -345,12 +353,11 @@ def _chunks(
         words = (words | words >> 8).astype("<u2")  # two bytes from two halves
     entries = words.view("<u2") if form in ("halves", "bitmap") else words  # (steps, lanes, 8 or 16)
     slots = entries.shape[2]
-    there = np.flatnonzero(entries)
-    step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
+    there = (entries != 0).ravel()
+    step_bits = np.packbits(there, bitorder="little").reshape(-1, _LANES, slots // 8)
     bits = np.zeros((first.size, _LANES, chunk_steps, slots // 8), dtype=np.uint8)
     bits[chunk, :, in_chunk] = step_bits
-    in_byte = COUNT[step_bits].astype(np.int64)
-    taken = in_byte.sum(axis=2)  # (steps, lanes)
+    taken = COUNT[step_bits].sum(axis=2, dtype=np.int64)  # (steps, lanes)
     before = np.cumsum(taken, axis=0) - taken
     before -= before[first][chunk]  # entries of the lane in the chunk before the step
     of_lane = np.add.reduceat(taken, first, axis=0) if first.size else taken
@@ -380,9 +387,8 @@ def _chunks(
     selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
     out[selected_at[:, None] + np.arange(_LANES)] = selected
     place = (per_word * at + values_at)[chunk][:, None] + lane_start[chunk] + before
-    place = place[:, :, None] + np.cumsum(in_byte, axis=2) - in_byte
-    byte = there >> 3  # of all steps' bits
-    rank = _BELOW[step_bits.ravel()[byte], there & 7]
-    out.view(entries.dtype)[place.ravel()[byte] + rank] = entries.ravel()[there]
+    place -= (np.cumsum(taken) - taken.ravel()).reshape(place.shape)
+    held_at = np.flatnonzero(there)
+    out.view(entries.dtype)[np.repeat(place, taken.ravel()) + np.arange(held_at.size)] = entries.ravel()[held_at]
     of_panel = np.bincount(panel[first], minlength=panels)
     return out.reshape(-1, 4), size, of_panel

@@ -151,3 +151,18 @@ def test_registers_of_the_packed_matrix_are_the_words_expected():
     held = int(np.unpackbits(np.concatenate(bits).view(np.uint8)).sum())
     assert words_per_weight(0.2) * 512 * 2048 == pytest.approx(held, rel=0.01)
     assert words_per_weight(0.0) == 0
+
+
+def test_the_first_chunk_without_room_ends_the_packing(monkeypatch):
+    sparse = generate.uniform(4096, 1024, 0.5, 0)
+    values = sparse.with_values(np.ones(sparse.nnz, np.uint16))
+    least = pack(values, 1, 512).slot_bytes
+    assert pack(values, 1, 512, most_bytes=least).slot_bytes == least
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    packed = []
+    dense = strips._dense
+    monkeypatch.setattr(strips, "_BLOCK_ELEMENTS", 1 << 16)
+    monkeypatch.setattr(strips, "_dense", lambda *args: packed.append(args) or dense(*args))
+    with pytest.raises(Unsupported, match=f"more than {least // 2} bytes"):
+        pack(values, 1, 512, most_bytes=least // 2)
+    assert len(packed) < 8  # of 64 parts
