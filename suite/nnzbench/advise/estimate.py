@@ -20,6 +20,7 @@ from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.facts.crossover import WIDEST, crossing
+from nnzbench.facts.nearby import UNSTRUCTURED, kind_of
 from nnzbench.kernels.registry import Kernel, about, baselines, kernels
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Unsupported
@@ -97,7 +98,8 @@ class _Asked:
         self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
         self._names = baselines(question.op) if question.kernels is None else question.kernels
         self._takers = Takers(layer, recorded.arch, every)
-        found = recorded.models(question.op, dtype)
+        self._structured = kind_of(layer.source) != UNSTRUCTURED
+        found = recorded.models(question.op, dtype, self._structured)
         self.models: Models = {key: model for key, model in found.items() if key[0] in self._names}
 
     def width(self, n: int) -> Width:
@@ -152,7 +154,7 @@ class _Asked:
         op, own = self._question.op, self.models
         if op not in ("spmm", "spmv"):
             return own
-        others = self._recorded.models("spmv" if op == "spmm" else "spmm", self._dtype)
+        others = self._recorded.models("spmv" if op == "spmm" else "spmm", self._dtype, self._structured)
         found = dict(own)
         for key, model in others.items():
             usable = op == "spmm" or (about(key[0]).role != "library" and model.widths.min() == 1)

@@ -128,6 +128,24 @@ def test_times_of_a_blocked_format_are_not_those_of_other_patterns(beside):
     assert entries(width)["cusparse"].us == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
 
 
+def test_times_of_structured_patterns_are_not_those_of_others(beside):
+    """But where too few others are recorded; and a structured pattern is estimated from all."""
+    slow = beside("granularity", scaled(OF_SPUTNIK, 2.0, experiment="granularity", source="nm:2:4:0"))
+    plain, structured = (
+        entries(ask(slow, "512x1024@0.8", 64, pattern=pattern).widths[0])["sputnik"].us
+        for pattern in ("uniform", "balanced")
+    )
+    assert plain == pytest.approx(law("sputnik", 512, 1024, 64, 512 * 1024 / 5), rel=0.1)
+    assert structured > 1.25 * plain
+
+
+def test_a_kernel_with_too_few_times_on_unstructured_patterns_is_estimated_from_all(beside):
+    rows = scaled(OF_SPUTNIK, kernel="ring", experiment="granularity", source="nm:2:4:0")
+    few = [replace(row, source="uniform:0") for row in rows[:15]]
+    (width,) = ask(beside("granularity", few + rows[15:]), "768x1536@0.9", 32).widths
+    assert entries(width)["ring"].us == pytest.approx(law("sputnik", 768, 1536, 32, 768 * 1536 / 10), rel=0.1)
+
+
 def test_a_kernel_that_refuses_the_pattern_gets_no_time(recorded):
     assert entries(ask(recorded, "768x1536@0.9", 32).widths[0])["balanced"].reason.startswith("not balanced")
     assert entries(ask(recorded, "768x1536@0.9", 8, pattern="balanced").widths[0])["balanced"].us

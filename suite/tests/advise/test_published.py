@@ -99,6 +99,12 @@ def test_a_vector_is_multiplied_by_kernels_that_are_recorded_with_one_column_of_
     assert width.sparse("f16").kernel == "delta_spmv"
 
 
+def test_a_uniform_pattern_has_not_the_times_of_2_of_4():
+    """35 us are recorded of these sizes where the pattern is uniform, 87 us where it is 2:4."""
+    (width,) = ask("8192x8192@0.5", 16, kernels=("tensor_spmm", "cublaslt")).widths
+    assert width.sparse("f16").us == pytest.approx(35.1, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("text", "n", "question", "kernel"),
     [

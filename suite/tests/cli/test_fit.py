@@ -69,6 +69,18 @@ def test_all_narrow_or_all_wide_rows_are_held_out_together(recorded, monkeypatch
     assert held_out(recorded, below).empty  # of 54 rows 36 are left: too few for an answer
 
 
+def test_structured_patterns_are_held_out_once_each_and_apart_from_others(recorded):
+    """Their times, twice as long at the same sizes, leave estimates of the others as they are."""
+    frame = recorded._frame
+    structured = frame.assign(experiment="granularity", source="nm:2:4:0", median_us=2 * frame["median_us"])
+    sparse = pd.concat([frame, structured[structured["kernel"] == "sputnik"]], ignore_index=True)
+    rows = held_out(records.Recorded("nvidia-h200", sparse), next(iter(WAYS)))
+    assert len(rows) == 3 * 54
+    mixed = rows["experiment"] == "granularity"
+    assert rows.loc[~mixed, "error"].mean() < 0.1
+    assert rows.loc[mixed, "error"].mean() > 0.2
+
+
 def test_the_fastest_of_each_kind_count_once_per_problem():
     rows = pd.DataFrame(
         {"experiment": "e", "problem": "p", "n": 8, "dtype": "f32", "dense": [False, False, True, True]}
