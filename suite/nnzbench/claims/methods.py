@@ -174,8 +174,6 @@ def other_paper(baseline: Selector, statistic: Statistic = "geometric mean") -> 
 ABLATED = ablations.KERNELS
 COMPLETE = ablations.WHOLE
 SCALAR = Selector("the kernel without vector", ABLATED, variants="no_vector")
-AS_PUBLISHED = {"residue_unroll": ablations.FOURS, "sddmm load_balancing": ablations.BY_LENGTH}
-"""What a part is left out of, where the complete kernel here does more than the paper's in that very part."""
 
 
 def imbalance(variant: str, words: str) -> Rule:
@@ -192,7 +190,7 @@ def table2(part: str, model: str, batch: int, sampled: bool) -> Rule:
     scope = f"{name} at batch {batch}{', SDDMM' * sampled}, one matrix per shape and level for all that have them"
     lesser = Selector(f"the kernel without {part.replace('_', ' ')}", ABLATED, variants=f"no_{part}")
     group = on(scope, rf"({'sddmm_' * sampled}{model}_.*_b{batch}_.*)")
-    whole = AS_PUBLISHED.get("sddmm " * sampled + part, COMPLETE)
+    whole = ablations.AS_PUBLISHED.get(("sddmm" if sampled else "spmm", f"-{part}"), COMPLETE)
     beside = {f"against {COMPLETE.label}": (lesser, COMPLETE)} if whole is not COMPLETE else None
     return Method(sddmm.words if sampled else SPUTNIK_WORDS, lesser)(group, whole, None, "mean percent", beside)
 

@@ -166,8 +166,8 @@ def _memory(frame: pd.DataFrame, folder: Path) -> list[float]:
 def nothing(folder: Path) -> ResultSet:
     """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
     empty = frame_of(())
-    frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
-    frame = frame.assign(superseded=False, untuned=False)
+    frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, cut_short="")
+    frame = frame.assign(untuned=False, host_time=False, superseded=False)
     return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, ())
 
 

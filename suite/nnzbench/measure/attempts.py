@@ -270,9 +270,10 @@ class Attempts:
     def recorded_fastest(self, problem: Problem, kernel: str) -> dict[tuple[str, Policy], float]:
         """The least recorded median of a kernel on a problem, per arithmetic class and policy."""
         found: dict[tuple[str, Policy], float] = {}
-        for key, median_us in self.results.done.items():
-            if median_us is not None and key == self._key(problem, kernel, key[4], key[6]):
-                at = (class_of(kernel, key[4], problem.dtype), cast(Policy, key[6]))
+        for key in self.results.of_kernel[self.experiment, problem.name, problem.dtype, kernel]:
+            *_, variant, device, policy = key
+            if (median_us := self.results.done[key]) is not None and device == self.session.device.name:
+                at = (class_of(kernel, variant, problem.dtype), cast(Policy, policy))
                 found[at] = min(median_us, found.get(at, median_us))
         return found
 

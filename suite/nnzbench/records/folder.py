@@ -10,6 +10,7 @@ import csv
 import itertools
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -66,6 +67,8 @@ class Results:
         self._written: dict[str, str] = {}
         self.done: dict[Key, float | None] = {}
         """Rows that there are, with their medians."""
+        self.of_kernel: defaultdict[Key, list[Key]] = defaultdict(list)
+        """The same rows by experiment, problem, dtype and kernel."""
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
@@ -118,7 +121,7 @@ class Results:
         last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
             for record in read_records(self.records_path):
-                self.done[record.key] = record.median_us
+                self._has(record.key, record.median_us)
                 self.measured_in[record.problem, record.dtype] = record.environment
                 last = (record.problem, record.dtype, record.kernel)
         rows = TUNING.read(self.folder)
@@ -218,7 +221,12 @@ class Results:
         """Appends the rows and flushes them to disk."""
         rows = list(records)
         append(self.records_path, rows)
-        self.done.update((record.key, record.median_us) for record in rows)
+        for record in rows:
+            self._has(record.key, record.median_us)
+
+    def _has(self, key: Key, median_us: float | None) -> None:
+        self.done[key] = median_us
+        self.of_kernel[key[:4]].append(key)
 
     def add_tuning(self, tuning: Tuning) -> None:
         TUNING.add(self.folder, tuning)
@@ -236,7 +244,9 @@ class Kept(Results):
     """Stands where a results folder is asked for: what is added stays in memory."""
 
     def __init__(self, done: Mapping[Key, float | None] = MappingProxyType({})) -> None:
-        self.done, self.tuned = dict(done), {}
+        self.done, self.of_kernel, self.tuned = {}, defaultdict(list), {}
+        for key, median_us in done.items():
+            self._has(key, median_us)
         self.records: list[Record] = []
         self.tunings: list[Tuning] = []
         self.memories: list[Memory] = []
@@ -248,7 +258,8 @@ class Kept(Results):
     def add(self, records: Iterable[Record]) -> None:
         rows = list(records)
         self.records += rows
-        self.done.update((record.key, record.median_us) for record in rows)
+        for record in rows:
+            self._has(record.key, record.median_us)
 
     def add_tuning(self, tuning: Tuning) -> None:
         self.tunings.append(tuning)
