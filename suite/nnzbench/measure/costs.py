@@ -79,7 +79,12 @@ class Costs:
     _compile: dict[Name, float] = field(default_factory=dict)
 
     def add(self, experiment: str, row: Tuning) -> None:
-        """Learns from one line of an experiment's `tuning.csv`."""
+        """Learns from one line of an experiment's `tuning.csv`.
+
+        Not from a few candidates that a run tried of many: what is made once for all of them is in their seconds.
+        """
+        if row.scope == "some":
+            return
         first = row.scope == "first"
         for name in _names(experiment, row.problem, row.dtype, row.kernel):
             if row.gpu_seconds and row.candidates:
@@ -89,8 +94,7 @@ class Costs:
                 self.sums["untuned"][name].add(row.candidates)
             elif row.candidates:
                 self.sums["candidate"][name].add(row.seconds, row.candidates)
-                if row.scope == "all":
-                    self.sums["count"][name].add(row.candidates)
+                self.sums["count"][name].add(row.candidates)
 
     def add_gain(self, experiment: str, problem: str, dtype: str, kernel: str, first_us: float, best_us: float) -> None:
         """Learns how much faster the best candidate was than the first."""

@@ -35,6 +35,8 @@ def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kerne
     assert costs.first("one", PROBLEM, "row_stream") == 3.5
     assert costs.first("one", PROBLEM, "cublas") == 6.0  # all of a library's three are defaults
     assert costs.tuning("one", PROBLEM, "cublas") == 0.0
+    costs.add("one", tuning("row_stream", "p0", 2, 90.0, "some"))  # of a few, most is what all of them share
+    assert costs.tuning("one", PROBLEM, "row_stream") == 16.5
 
 
 def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from nnzbench.cli import main
 from nnzbench.facts.results import load
 from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.report.render import across
+from nnzbench.site.index.headlines import write_headline
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 
@@ -25,12 +26,12 @@ def report(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["report", *map(str, arguments)])
 
 
-def recorded(reports: Path) -> Path:
+def recorded(reports: Path, gpu: str = "nvidia-h200") -> Path:
     """Three problems: what is written where is the same of any number."""
     rows = fake_records.table1(policies=["hot"])
     few = set(sorted({row.problem for row in rows})[:3])
-    kept = [row for row in rows if row.problem in few]
-    return fake_records.write(reports / "nvidia-h200" / "sparsert_table1", kept)
+    kept = [dataclasses.replace(row, gpu=gpu) for row in rows if row.problem in few]
+    return fake_records.write(reports / gpu / "sparsert_table1", kept)
 
 
 def tree(root: Path) -> dict[Path, bytes]:
@@ -62,6 +63,17 @@ def test_only_what_lies_below_the_folder_changes_and_the_readme_when_asked(tmp_p
     assert asked.exit_code == 0, asked.output
     assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
     assert "[x/index.html](x/index.html)" in readme.read_text()
+
+
+def test_the_readme_shows_the_gpu_that_is_recorded_most_fully(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(HEADLINE)
+    for gpu, missing in (("nvidia-a100", 5), ("nvidia-h200", 2), ("nvidia-l4", 3)):
+        folder = recorded(tmp_path / "x", gpu)
+        folder.parent.joinpath("coverage.csv").write_text(f"kernel,missing\none,1\nother,{missing}\n")
+    recorded(tmp_path / "x", "a-gpu-without-coverage")
+    assert write_headline(tmp_path / "x")
+    assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
 
 
 def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:

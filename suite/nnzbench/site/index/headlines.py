@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts.results import each, load
@@ -19,9 +22,9 @@ from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, markdown, number
 from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
+from nnzbench.site import coverage
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
-PREFERRED_GPU = "nvidia-h200"
 MAPS = {"pays_map": "", "llm_layers": "layers of language models"}
 """Experiments with a map, and their layers where groups do not say: the first map is shown, also another GPU's."""
 OTHERS = {
@@ -115,11 +118,17 @@ def _lines(view: View, link: str, most: int) -> list[list[str]]:
 
 
 def _folder(reports: Path) -> Path | None:
+    """Of the GPU that is recorded most fully."""
     found = sorted(
         {path.parent.parent for name in (*MAPS, *OTHERS) for path in reports.glob(f"*/{name}/environment.json")}
     )
-    preferred = [path for path in found if path.name == PREFERRED_GPU]
-    return next(iter(preferred or found), None)
+    return min(found, key=_missing, default=None)
+
+
+def _missing(folder: Path) -> float:
+    """Cells of a GPU that have no row, by its page of coverage."""
+    table = (folder / coverage.FILE).with_suffix(".csv")
+    return float(pd.read_csv(table)["missing"].sum()) if table.is_file() else math.inf
 
 
 SETS = {
