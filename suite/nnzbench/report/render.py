@@ -229,7 +229,9 @@ def across(results: ResultSet) -> str:
     A snapshot of a cluster's run tells GPUs of one model apart; runs whose snapshot does not may each be of another.
     """
     units = {name: snapshot.get("worker", name) for name, _, snapshot in results.environments}
-    rows = results.frame[results.frame["selected"] & results.frame["median_us"].notna()]
+    frame = results.frame[results.frame["median_us"].notna()]
+    parts = frame["kernel"].map(lambda name: about(name).study).astype(bool)  # compared with each other, fast or not
+    rows = frame[frame["selected"] | parts]
     of = rows["environment"].map(units).groupby(rows["problem"].map(stem_of)).nunique()
     mixed = int((of > 1).sum())
     if not mixed:

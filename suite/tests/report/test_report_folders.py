@@ -195,3 +195,17 @@ def test_kernels_that_were_measured_on_different_gpus_are_told(tmp_path: Path, w
         (folder / name).write_text(json.dumps({"worker": worker} if worker else {}))
     assert across(load(folder)).startswith(told)
     assert bool(across(load(folder))) == bool(told)
+
+
+def test_parts_of_a_study_that_were_measured_on_different_gpus_are_told(tmp_path: Path) -> None:
+    """Its variants are what is compared, also those that are not its fastest; of another kernel the fastest stands."""
+    at = ("environment-1.json", "environment-2.json")
+    rows = [
+        fake_records.record(kernel=kernel, problem=problem, variant=variant, environment=name, selected=variant == "a")
+        for kernel, problem in (("sputnik_ablation", "study"), ("sputnik", "other"))
+        for variant, name in zip(("a", "b"), at, strict=True)
+    ]
+    folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows)
+    for name in at:
+        (folder / name).write_text(json.dumps({"worker": name}))
+    assert across(load(folder)).startswith("On 1 of 2 problems,")
