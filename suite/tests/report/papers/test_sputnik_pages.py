@@ -122,6 +122,13 @@ def test_a_part_that_does_more_here_is_also_left_out_of_the_papers_form_of_it(tm
     assert ablations._of_how_many(view) == ""
 
 
+def test_the_papers_number_names_its_part_where_others_stand_between(tmp_path: Path) -> None:
+    parts = ("complete_y4_x64", "no_load_balancing_y4_x64", "no_prescale_y4_x64")
+    timed: tuple[Timed, ...] = tuple(("sputnik_ablation", part, spmm(lambda _: 5.0)) for part in parts)
+    told = " ".join(render.answers(ablations.sputnik_ablation(), view_of(tmp_path, "sputnik_ablation", timed)))
+    assert "The paper, SpMM without load balancing: 78.5 % on V100." in told
+
+
 def test_the_ablation_tells_on_how_many_problems_parts_are_left_out(tmp_path: Path) -> None:
     timed: tuple[Timed, ...] = (
         ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 5.0)),
