@@ -48,7 +48,10 @@ def judged_today(one: Verdict) -> str:
 
 def read_together(reports: Path) -> pd.DataFrame:
     """The verdicts of each GPU that has a `claims.csv`, one below the other, with the GPU's folder as `gpu`."""
-    found = [pd.read_csv(path).assign(gpu=path.parent.name) for path in sorted(reports.glob("*/claims.csv"))]
+    found = [
+        pd.read_csv(path, dtype={"before_tuning": str}).fillna({"before_tuning": ""}).assign(gpu=path.parent.name)
+        for path in sorted(reports.glob("*/claims.csv"))
+    ]
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["id", "gpu", "verdict"])
 
 
@@ -82,7 +85,7 @@ def write_together(reports: Path) -> None:
 
     def cell(one: Any) -> str:
         word = f"**{one.verdict}**" if one.verdict in JUDGED else one.verdict
-        return f"{show(one.measured, one.unit)} {word}".strip()
+        return f"{_value(one, 'hot')} {word}".strip()
 
     cells = {(one.id, one.gpu): cell(one) for one in each(verdicts)}
     papers = {}
@@ -98,7 +101,8 @@ def write_together(reports: Path) -> None:
         papers[paper] = markdown(["claim", "published", *links.values()], rows)
     others = markdown(["paper", "claim", "why no record is about it"], out_of_scope().drop(columns="where").values, 3)
     template = environment().get_template("claims_joint.md.j2")
-    text = template.render(sentence=sentence(verdicts), papers=papers, out_of_scope=others)
+    marked = any(MARK in one for one in cells.values())
+    text = template.render(sentence=sentence(verdicts), papers=papers, out_of_scope=others, mark=MARK if marked else "")
     paths.write_text(path, text)
 
 

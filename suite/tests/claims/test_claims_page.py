@@ -105,7 +105,7 @@ def test_a_claim_on_a_first_choice_stands_however_little_was_tuned(tmp_path):
 def test_a_claim_counts_as_judged_where_any_gpu_judges_it(tmp_path):
     first, second, third = of_nothing()[:3]
     judges = {
-        "nvidia-a": [dataclasses.replace(first, verdict="weaker", measured=2.0), second],
+        "nvidia-a": [dataclasses.replace(first, verdict="weaker", measured=2.0, before_tuning="hot tf32"), second],
         "nvidia-b": [dataclasses.replace(first, verdict="reproduced"), dataclasses.replace(third, verdict="stronger")],
     }
     claims_page.write_together(tmp_path)
@@ -118,5 +118,6 @@ def test_a_claim_counts_as_judged_where_any_gpu_judges_it(tmp_path):
     assert re.findall(r"\d+", told) == ["3", "2", "1", "0", "2", "1"]
     text = (tmp_path / "claims" / "README.md").read_text()
     assert told in text
-    assert f"| {first.claim} (`{first.id}`) | 3.40× | 2.00× **weaker** | **reproduced** |" in text
+    assert f"| {first.claim} (`{first.id}`) | 3.40× | 2.00×† **weaker** | **reproduced** |" in text
+    assert "† marks a number before tuning" in text
     assert f"| {third.claim} (`{third.id}`) | 100.0 % | – | **stronger** |" in text
