@@ -289,9 +289,9 @@ def _held(claim: Claim, outcome: Outcome) -> tuple[str, str]:
 
 
 def _flattered(found: Mapping[str, Outcome], words: Mapping[str, str]) -> list[str]:
-    """The verdicts against a library's best that hold only as far as it was tuned: tuned, it is faster."""
-    against_best = ("today", *TENSOR_CORES)
-    return [one for one in against_best if one in found and found[one].cut and words[one] in (REPRODUCED, STRONGER)]
+    """The verdicts against a library's best that tuning it may change: it is faster then. No claim comes back by that."""
+    open_ = {*JUDGED} - {CONTRADICTED}
+    return [one for one in ("today", *TENSOR_CORES) if one in found and found[one].cut and words[one] in open_]
 
 
 def _undecided(claim: Claim, outcome: Outcome) -> str:

@@ -57,7 +57,7 @@ def test_numbers_before_tuning_have_the_mark(tmp_path):
     one = Judged(tmp_path, GPU)["sparsert-spmm-95"]
     text = claims_page.write(tmp_path, GPU, [one]).read_text()
     assert one.before_tuning == "fp16 cold"
-    line = "(11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00×† **weaker** | 2.50×† |"
+    line = "(11 of 11) | – | the same baseline | 2.00× **weaker** | 1.00×† **undecided** | 2.50×† |"
     assert line in text
     fake_records.tuned(folder, lambda row: ("first", "all"))
     assert Judged(tmp_path, GPU)["sparsert-spmm-95"].before_tuning == ""

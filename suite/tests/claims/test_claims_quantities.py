@@ -47,7 +47,10 @@ def test_a_crossover_outside_what_was_recorded_is_no_number(tmp_path):
     assert math.isnan(partial.measured)
 
 
-@pytest.mark.parametrize(("crossing", "whole", "before"), [(0.71, REPRODUCED, UNDECIDED), (0.95, WEAKER, WEAKER)])
+@pytest.mark.parametrize(
+    ("crossing", "whole", "before"),
+    [(0.71, REPRODUCED, UNDECIDED), (0.95, WEAKER, UNDECIDED), (0.99, CONTRADICTED, CONTRADICTED)],
+)
 def test_a_claim_holds_against_the_best_of_today_only_where_that_was_tuned(tmp_path, crossing, whole, before):
     said = judged(tmp_path, figure1(crossing))["sputnik-crossover"]
     assert (said.verdict, said.verdict_today) == (whole, whole)

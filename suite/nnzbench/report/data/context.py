@@ -15,13 +15,13 @@ POLICIES = {
 
 
 def gpu_name(slug: str, environment: dict[str, Any]) -> str:
-    """The driver's name of the GPU where the environment has it, else the slug with its vendor in capitals."""
+    """The driver's name of the GPU where the environment has it, else the slug's words in capitals."""
     gpu = environment.get("gpu")
     name = gpu.get("name") if isinstance(gpu, dict) else None
     if isinstance(name, str) and name:
         return name
     vendor, _, model = slug.partition("-")
-    return f"{vendor.upper()} {model.upper()}".strip()
+    return f"{vendor} {model.replace('-', ' ')}".upper().strip()
 
 
 def commit(environment: dict[str, Any]) -> str:
