@@ -150,6 +150,7 @@ sddmm = Method(
     kernel("sputnik_sddmm", variants=DEFAULT),
     (OURS,),
 )
+UNPREPARED = Selector("best cuSPARSE fp32 without preprocessing", ("cusparse",), variants="(?!.*preprocess)")
 SDDMM_DEFAULT = Selector("cuSPARSE's default SDDMM fp32", ("cusparse",), variants="sddmm_default")
 SAMPLE = replace(on("SpMM of the sample of the collection", r"((?!sddmm_).*)$"), by_matrix=True)
 SAMPLE_SDDMM = replace(on("SDDMM of the sample of the collection", r"(sddmm_.*)$"), by_matrix=True)

@@ -56,7 +56,9 @@ RULES: dict[str, m.Rule] = {
     ),
     "sparsert-load-balancing": m.sparsert_alone(m.FIGURE8, kernel("sparsert_unbalanced")),
     "sparsert-tuning": m.sparsert_alone(m.FIGURE8, kernel("sparsert_fixed")),
-    "sputnik-spmm": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE),
+    "sputnik-spmm": m.sputnik(
+        m.SAMPLE, m.COLUMN, CUSPARSE, beside={f"against {m.UNPREPARED.label}": (m.RULE, m.UNPREPARED)}
+    ),
     "sputnik-spmm-most": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE, "largest"),
     "sputnik-spmm-share": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE, "share faster"),
     "sputnik-spmm-peak": m.sputnik(m.SAMPLE, None, None, "peak share"),
