@@ -59,6 +59,9 @@ class About:
     """All its candidates run untuned (`measure.trial`), on every problem: its first choices are its best."""
     study: bool = False
     """Made to show what a part of another kernel is worth, or of another one's plans: no baseline of its own."""
+    study_variants: Callable[[Problem], tuple[str, ...]] | None = None
+    """What the variants of a study begin with on a problem, where it needs a time of each and coverage counts each;
+    None where the fastest stands for all."""
     part: bool = False
     """Computes parts of its problems alone, of a network: their rows have no roofline."""
     weights_in_code: bool = False

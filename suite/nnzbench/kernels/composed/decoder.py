@@ -7,7 +7,9 @@ the chosen products alone, `block_steps` all that is left without them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from nnzbench.plans.architectures import architecture, sm_count
 from nnzbench.plans.chain import SharedWork, Step, chain
 from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
-from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, angles
+from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, Case, angles
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, Problem
 from nnzbench.problems.reference import Reference, reference
@@ -51,6 +53,8 @@ FAMILIES = {
 
 STEPS = frozenset({"add_norm", "attention", "swiglu"})
 """Kernels of `SOURCE`."""
+STEPS_ALONE = {"f16_steps": STEPS, **{f"f16_{one.split('_')[-1]}": frozenset({one}) for one in sorted(STEPS)}}
+"""Those of each variant of `block_steps`."""
 _SHARED = SharedWork()
 Part = Launch | tuple[str, int]
 """A launch of ours, or a product's name and the number of the block."""
@@ -279,25 +283,29 @@ def _parts(network: Network) -> Iterator[Candidate]:
     """The chosen products alone: one per family and matrix, and the vocabulary's."""
     if not isinstance(network.device, GpuDevice):
         raise Unsupported("products have tests of their own")
-    for kernel, families in FAMILIES.items():
+    for variant, (name, family) in products_alone(network.problem).items():
         try:
-            require(network.problem, kernel)
-        except Unsupported:
-            continue
-        for family in families:
-            for name in network.matrices:
-                try:
-                    yield _part(network, kernel, name, family)
-                except Unsupported as error:
-                    yield refusal(f"{family.math}_{kernel}_{name}", family.math, str(error))
-    yield _part(network, HEAD, HEAD, DENSE)
+            yield _part(network, variant, name, family)
+        except Unsupported as error:
+            yield refusal(variant, family.math, str(error))
 
 
-def _part(network: Network, kernel: str, name: str, family: Family) -> Candidate:
+def products_alone(problem: Problem) -> dict[str, tuple[str, Family]]:
+    """Matrix and family of each variant of `block_parts`, by how it begins. Raises `MatrixError` as `Case.of`."""
+    found: dict[str, tuple[str, Family]] = {}
+    for kernel, families in FAMILIES.items():
+        with contextlib.suppress(Unsupported):
+            require(problem, kernel)
+            pairs = itertools.product(families, Case.of(problem).net.products)
+            found |= {f"{family.math}_{kernel}_{name}": (name, family) for family, name in pairs}
+    return {**found, f"{DENSE.math}_{HEAD}_{HEAD}": (HEAD, DENSE)}
+
+
+def _part(network: Network, variant: str, name: str, family: Family) -> Candidate:
     by, chosen, candidate = network.chosen(name, family)
     problem, _ = network.part(name, chosen)
     words = re.sub("[^A-Za-z0-9.]", ".", candidate.variant)
-    variant = f"{family.math}_{kernel}_{name}_{by}.{words}_b{_weight_bytes(candidate, chosen)}"
+    variant = f"{variant}_{by}.{words}_b{_weight_bytes(candidate, chosen)}"
     return replace(candidate, variant=variant, truth=functools.partial(_truth, problem, candidate.operands), ready=None)
 
 
@@ -323,9 +331,9 @@ def _steps(network: Network) -> Iterator[Candidate]:
     if not isinstance(device, GpuDevice):
         raise Unsupported("without its products the network has no result to check")
     nothing = Reference(np.zeros((1, 1)), np.ones((1, 1)))
-    for name, kernels in {"steps": STEPS, **{one.split("_")[-1]: frozenset({one}) for one in sorted(STEPS)}}.items():
+    for variant, kernels in STEPS_ALONE.items():
         prepare = functools.partial(alone_on_gpu, network, kernels, device)
-        yield Candidate(f"f16_{name}", "f16", prepare, truth=lambda: nothing)
+        yield Candidate(variant, "f16", prepare, truth=lambda: nothing)
 
 
 ABOUT = {
@@ -351,6 +359,15 @@ for _name, _about in ABOUT.items():
 _STUDY = About("own", study=True, part=True)
 register(
     Decoding("block_parts", _parts),
-    replace(_STUDY, label="products of a block", maths=frozenset({"f16", "f8"}), rank=283),
+    replace(
+        _STUDY,
+        label="products of a block",
+        maths=frozenset({"f16", "f8"}),
+        study_variants=lambda problem: tuple(products_alone(problem)),
+        rank=283,
+    ),
 )
-register(Decoding("block_steps", _steps), replace(_STUDY, label="a block without its products", rank=284))
+register(
+    Decoding("block_steps", _steps),
+    replace(_STUDY, label="a block without its products", study_variants=lambda _: tuple(STEPS_ALONE), rank=284),
+)

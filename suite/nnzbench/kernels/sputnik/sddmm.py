@@ -175,7 +175,21 @@ def sputnik_sddmm(problem: Problem, operands: Operands, arch: str) -> Iterator[P
             yield sddmm_plan(pattern, a, b, strip, shared=shared)
 
 
-@kernel(f"{PAPER}, table II", "sddmm", "f32 f16", About("paper", nothing_to_tune=True, study=True))
+ABLATION: dict[str, tuple[bool, StripOrder | None]] = {
+    "complete": (True, None),
+    "no_load_balancing": (True, "rows"),
+    "no_vector": (False, None),
+    "paper_order": (True, "swizzle"),
+}
+"""Of each variant of the ablation, whether it loads vectors, and its order of strips."""
+
+
+@kernel(
+    f"{PAPER}, table II",
+    "sddmm",
+    "f32 f16",
+    About("paper", nothing_to_tune=True, study=True, study_variants=lambda _: tuple(ABLATION)),
+)
 def sputnik_sddmm_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The heuristic's SDDMM, complete and with one optimisation removed at a time; `no_vector` is `SCALAR`.
 
@@ -183,7 +197,5 @@ def sputnik_sddmm_ablation(problem: Problem, operands: Operands, arch: str) -> I
     """
     pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
     strip = heuristic_strip(a.shape[1], a.dtype.itemsize)
-    yield sddmm_plan(pattern, a, b, strip, "complete")
-    yield sddmm_plan(pattern, a, b, strip, "no_load_balancing", order="rows")
-    yield sddmm_plan(pattern, a, b, SCALAR, "no_vector")
-    yield sddmm_plan(pattern, a, b, strip, "paper_order", order="swizzle")
+    for name, (vector, order) in ABLATION.items():
+        yield sddmm_plan(pattern, a, b, strip if vector else SCALAR, name, order)

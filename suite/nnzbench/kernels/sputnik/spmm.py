@@ -292,13 +292,24 @@ def sputnik_transposed(problem: Problem, operands: Operands, arch: str) -> Itera
         yield spmm_plan(topology, b, tile, label, positions=positions)
 
 
-@kernel(f"{PAPER}, table II", "spmm", "f32 f16", About("paper", nothing_to_tune=True, study=True))
+ABLATION = {
+    "complete": ALL_ON,
+    **{f"no_{name}": Switches(**{name: False}) for name in ("load_balancing", "vector", "residue_unroll", "prescale")},
+    "paper_residue": Switches(residue_unroll=4),
+}
+"""Optimisations of each variant of the ablation."""
+
+
+@kernel(
+    f"{PAPER}, table II",
+    "spmm",
+    "f32 f16",
+    About("paper", nothing_to_tune=True, study=True, study_variants=lambda _: tuple(ABLATION)),
+)
 def sputnik_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The heuristic's kernel, complete and with one optimisation removed at a time; `paper_residue` is what leaving the
     unrolling of residues out is held against."""
     b = operands.dense["b"]
     tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
-    yield spmm_plan(operands.sparse, b, tile, "complete")
-    for name in ("load_balancing", "vector", "residue_unroll", "prescale"):
-        yield spmm_plan(operands.sparse, b, tile, f"no_{name}", Switches(**{name: False}))
-    yield spmm_plan(operands.sparse, b, tile, "paper_residue", Switches(residue_unroll=4))
+    for name, switches in ABLATION.items():
+        yield spmm_plan(operands.sparse, b, tile, name, switches)
