@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts.results import each
-from nnzbench.kernels.registry import kernels
+from nnzbench.kernels.registry import about, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.problems.problem import case_of
+from nnzbench.problems.problem import Problem, case_of
 from nnzbench.records import shown
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
-from nnzbench.records.selection import few
+from nnzbench.records.selection import few, listed
 from nnzbench.report.data import context
 from nnzbench.report.data.text import folded, markdown
 
@@ -32,14 +32,17 @@ REASONS = 3
 
 INTRO = """\
 A cell is a problem of an experiment's table (of its sample, where the default run is one) in one type, a kernel that
-the experiment runs on it, and a policy. It is *timed* where a checked candidate has a time, *refused* where
-every row says why the kernel can't, *failed* where something else came of it, and *missing* where there is no row.
-Whether a pattern is the real one or a stand-in makes no difference here. `coverage.csv` counts the cells.
+the experiment runs on it, and a policy. A study that sets variants of a kernel against each other, such as those that
+leave one of its parts out, has a cell for each of them: `variant` is what their names begin with. A cell is *timed*
+where a checked candidate has a time, *refused* where every row says why the kernel can't, *failed* where something else
+came of it, and *missing* where there is no row. Whether a pattern is the real one or a stand-in makes no difference
+here. `coverage.csv` counts the cells.
 """
 
 
-CELL = ["case", "dtype", "kernel", "policy"]
-"""What is to be measured once."""
+_OF_KERNEL = ["case", "dtype", "kernel", "policy"]
+CELL = [*_OF_KERNEL, "variant"]
+"""What is to be measured once: of a study each of its variants by how it begins, of other kernels whichever, empty."""
 STATES = ["timed", "refused", "failed", "missing"]
 NUMBERS = ["expected", *STATES]
 
@@ -48,29 +51,44 @@ NUMBERS = ["expected", *STATES]
 def expected(experiment: str) -> pd.DataFrame:
     """The cells of one experiment (columns `CELL`), in the order of its table; none for what is not listed or runs
     nothing."""
-    listed, work = EXPERIMENTS.get(experiment), []
-    if listed is not None and listed.kernels:
+    declared, work = EXPERIMENTS.get(experiment), []
+    if declared is not None and declared.kernels:
         with suppress(MatrixError):  # no problem table, as for what a test or a user declares
-            work = plan_work(listed, kernels(), Choice())
+            work = plan_work(declared, kernels(), Choice())
     cells = [
-        (case_of(problem.name), problem.dtype, kernel, policy)
+        (case_of(problem.name), problem.dtype, kernel, policy, variant)
         for problem, names in work
         for kernel in names
-        for policy in (listed.policies if listed else ())
+        for variant in _variants(kernel, problem)
+        for policy in (declared.policies if declared else ())
     ]
     return pd.DataFrame([*dict.fromkeys(cells)], columns=CELL)
 
 
+def _variants(kernel: str, problem: Problem) -> tuple[str, ...]:
+    named = about(kernel).study_variants
+    return named(problem) if named else ("",)
+
+
 def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
-    """Every expected cell with its `state`, one of `STATES`."""
-    rows = records[["problem", *CELL[1:], "status"]].drop_duplicates()
+    """Every expected cell with its `state`, one of `STATES`; a row without a variant is of all of a study's."""
+    cells = expected(experiment)
+    named = cells.loc[cells["variant"] != "", ["kernel", "variant"]].drop_duplicates()
+    studies = named.groupby("kernel")["variant"].agg(tuple).to_dict()
+    rows = records.assign(variant=records["variant"].where(records["kernel"].isin(list(studies)), ""))
+    rows = rows[["problem", *CELL[1:], "status"]].drop_duplicates()
+    of = [
+        [one for one in studies[kernel] if variant.startswith(one) or not variant] if kernel in studies else ""
+        for kernel, variant in zip(rows["kernel"], rows["variant"], strict=True)
+    ]
     said = [
         "timed" if status == "ok" else "failed" if is_fault(status, kernel) else "refused"
         for status, kernel in zip(rows["status"], rows["kernel"], strict=True)
     ]
     best = pd.Categorical(said, ["timed", "failed", "refused"], ordered=True)
-    rows = rows.assign(case=rows["problem"].map(case_of), state=best).sort_values("state", kind="stable")
-    found = expected(experiment).merge(rows.drop_duplicates(CELL)[[*CELL, "state"]], how="left", on=CELL)
+    rows = rows.assign(case=rows["problem"].map(case_of), variant=pd.Series(of, rows.index, dtype=object), state=best)
+    rows = rows.explode("variant").sort_values("state", kind="stable").drop_duplicates(CELL)
+    found = cells.merge(rows[[*CELL, "state"]], how="left", on=CELL)
     return found.assign(state=found["state"].astype(object).fillna("missing"))
 
 
@@ -78,7 +96,7 @@ class Counted(NamedTuple):
     """What one experiment's records have of its cells."""
 
     cells: pd.DataFrame
-    """A row per kernel, dtype and policy with the number of cells in each state."""
+    """A row per kernel, variant, dtype and policy with the number of cells in each state."""
     reasons: list[list[str]]
     """Experiment, kernel, dtype and the reasons of rows without a time, most frequent first."""
 
@@ -89,7 +107,8 @@ def count(experiment: str, records: pd.DataFrame) -> Counted:
 
 
 def gaps(counted: Counted) -> list[str]:
-    """A sentence for the experiment's page: which kernels lack a policy, or several, on how many of their problems."""
+    """A sentence for the experiment's page: which kernels, or variants of a study, lack a policy, or several, on how
+    many of their problems."""
     lacking: dict[str, list[str]] = {}
     for policy, cells in counted.cells.groupby("policy", sort=False):
         mine = cells[cells["missing"] > 0]
@@ -98,20 +117,23 @@ def gaps(counted: Counted) -> list[str]:
         if len(cells) > 1 and (cells["missing"] == cells["expected"]).all():
             what = "any kernel on any problem"
         else:
-            what = few([f"`{row.kernel}` {row.dtype} on {_share(row.missing, row.expected)}" for row in each(mine)])
+            alike = mine.groupby(["kernel", "dtype", "missing", "expected"], sort=False)["variant"].agg(list)
+            what = few([_lacking(row) for row in each(alike.reset_index())])
         lacking.setdefault(what, []).append(str(policy))
     return [
         f"Not measured {', '.join(policies)} ([coverage](../{FILE})): {what}." for what, policies in lacking.items()
     ]
 
 
-def _share(missing: int, expected: int) -> str:
-    return f"{'all' if missing == expected else missing} of {expected}"
+def _lacking(row: Any) -> str:
+    variants = f" ({listed(row.variant)})" if any(row.variant) else ""
+    share = "all" if row.missing == row.expected else row.missing
+    return f"`{row.kernel}` {row.dtype}{variants} on {share} of {row.expected}"
 
 
 def _counts(found: pd.DataFrame) -> pd.DataFrame:
     counted = found.assign(expected=1, **{name: (found["state"] == name).astype(int) for name in STATES})
-    return counted.groupby(["kernel", "dtype", "policy"], sort=False)[NUMBERS].sum().reset_index()
+    return counted.groupby(["kernel", "variant", "dtype", "policy"], sort=False)[NUMBERS].sum().reset_index()
 
 
 def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
@@ -144,7 +166,8 @@ def _reasons(experiment: str, records: pd.DataFrame) -> list[list[str]]:
     said = rows["reason"].where(rows["reason"] != "", rows["status"])
     rows = rows.assign(case=rows["problem"].map(case_of), said=said)
     lines = []
-    for key, some in rows.merge(expected(experiment), on=CELL).groupby(["kernel", "dtype"], sort=False)["said"]:
+    cells = expected(experiment)[_OF_KERNEL].drop_duplicates()
+    for key, some in rows.merge(cells, on=_OF_KERNEL).groupby(["kernel", "dtype"], sort=False)["said"]:
         count = Counter(some)
         told = [f"{reason} ({times} rows)" for reason, times in count.most_common(REASONS)]
         rest = len(count) - len(told)
@@ -166,7 +189,7 @@ def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
     per = whole.groupby(["experiment", "policy"], sort=False)[NUMBERS].sum().reset_index()
     overview = [[*line, _percent(row)] for line, (_, row) in zip(_lines(per), per.iterrows(), strict=True)]
     lacking = _lines(whole[whole["missing"] > 0])
-    missing = markdown(["experiment", "kernel", "inputs", "policy", *NUMBERS], lacking, left=4)
+    missing = markdown(["experiment", "kernel", "variant", "inputs", "policy", *NUMBERS], lacking, left=5)
     refused = markdown(["experiment", "kernel", "inputs", "why not"], reasons, left=4)
     cells = markdown(["experiment", "policy", *NUMBERS, "missing, %"], overview, left=2)
     parts = [

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 from fake_records import failed, record, replace_all
 
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.problem import case_of
 from nnzbench.records.record import frame_of
 from nnzbench.site import coverage
 
 NAME = "sparsert_table3"
+STUDY = "sputnik_figure7"
+PARTS = ("complete", "no_load_balancing", "no_vector", "no_residue_unroll", "no_prescale", "paper_residue")
 
 
 def one(row, **changes):
@@ -42,11 +46,70 @@ def test_a_cell_is_timed_refused_failed_or_missing():
     assert len(states) == len(coverage.expected(NAME))
 
     def state(i, policy="hot", kernel="cudnn"):
-        return states[case_of(rows[i].problem.name), "f32", kernel, policy]
+        return states[case_of(rows[i].problem.name), "f32", kernel, policy, ""]
 
     assert [state(i) for i in range(4)] == ["timed", "refused", "refused", "missing"]
     assert state(2, kernel="sparsert_conv") == "failed"
     assert (state(3, "cold"), state(0, "cold"), state(0, kernel="direct_conv")) == ("timed", "missing", "missing")
+
+
+@pytest.fixture
+def study(monkeypatch):
+    """The problems of the study, which pages' tests do without."""
+    monkeypatch.setattr(coverage, "EXPERIMENTS", {STUDY: EXPERIMENTS[STUDY]})
+    coverage.expected.cache_clear()
+    yield tables.rows(STUDY)
+    coverage.expected.cache_clear()
+
+
+def of_study(row, variant, **changes):
+    return one(row, **{"experiment": STUDY, "kernel": "sputnik_ablation", "variant": variant, **changes})
+
+
+def test_each_variant_of_a_study_is_a_cell(study):
+    cells = coverage.expected(STUDY)
+    mine = cells[cells["kernel"] == "sputnik_ablation"]
+    assert tuple(mine["variant"].unique()) == PARTS
+    assert len(mine) == len(study) * len(PARTS) * 2  # policies
+    assert (cells.loc[cells["kernel"] != "sputnik_ablation", "variant"] == "").all()
+    records = [
+        of_study(study[0], "complete_y4_x64_w8_v4"),
+        of_study(study[0], "of_another_version_y4"),
+        failed(of_study(study[0], "no_vector_y1"), "wrong", "off by one"),
+        of_study(study[1], "complete_y4_x64_w8_v4"),
+        failed(of_study(study[1], ""), "unsupported", "B is too large"),
+        of_study(study[1], "x64", kernel="sputnik"),
+    ]
+    states = coverage.states(STUDY, frame_of(records)).set_index(coverage.CELL)["state"]
+    assert len(states) == len(cells)
+
+    def found(i, kernel="sputnik_ablation", variants=PARTS):
+        return [states[case_of(study[i].problem.name), "f32", kernel, "hot", variant] for variant in variants]
+
+    assert found(0) == ["timed", "missing", "failed", "missing", "missing", "missing"]
+    assert found(1) == ["timed", *["refused"] * 5]  # by the row that has no variant
+    assert found(2) == ["missing"] * 6
+    assert found(1, "sputnik", [""]) == ["timed"]
+
+
+def test_the_gaps_name_the_variants_of_a_study(study):
+    kernels = [name for name in EXPERIMENTS[STUDY].kernels if name != "sputnik_ablation"]
+    named = [("sputnik_ablation", part) for part in PARTS] + [(name, "x64") for name in kernels]
+    everything = [
+        of_study(row, variant, kernel=kernel, policy=policy)
+        for row in study
+        for kernel, variant in named
+        for policy in ("hot", "cold")
+    ]
+    first = study[0].problem.name
+    out = PARTS[-2:]
+    kept = [row for row in everything if row.variant not in out or (row.policy, row.problem) == ("hot", first)]
+    assert coverage.gaps(coverage.count(STUDY, frame_of(everything))) == []
+    assert coverage.gaps(coverage.count(STUDY, frame_of(kept))) == [
+        f"Not measured {policy} ([coverage](../coverage.md)): `sputnik_ablation` f32 (`no_prescale`, `paper_residue`) "
+        f"on {some} of 11."
+        for policy, some in (("hot", "10"), ("cold", "all"))
+    ]
 
 
 def test_the_gaps_name_kernel_policy_and_count():
@@ -80,4 +143,4 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     assert "Of 80 cells 8 are timed, 8 refused with a reason and 0 failed; 64 are missing (80.0 %)" in text
     assert "(80.0 %), 32 of them under the cold policy (80.0 % of those)." in text
     assert "| sparsert_table3 | cudnn | f32 | no room (8 rows) |" in text
-    assert "| sparsert_table3 | direct_conv | f32 | hot | 8 | 0 | 0 | 0 | 8 |" in text
+    assert "| sparsert_table3 | direct_conv |  | f32 | hot | 8 | 0 | 0 | 0 | 8 |" in text
