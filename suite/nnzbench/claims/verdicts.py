@@ -289,7 +289,7 @@ def _held(claim: Claim, outcome: Outcome) -> tuple[str, str]:
 
 
 def _flattered(found: Mapping[str, Outcome], words: Mapping[str, str]) -> list[str]:
-    """The verdicts against a library's best that tuning it may change: it is faster then. No claim comes back by that."""
+    """The verdicts against a library's best that tuning it may change: all but those that it only makes worse."""
     open_ = {*JUDGED} - {CONTRADICTED}
     return [one for one in ("today", *TENSOR_CORES) if one in found and found[one].cut and words[one] in open_]
 

@@ -4,6 +4,7 @@ import pytest
 from fakes import FakeDevice, FakeKernel, Silent
 from small_sweeps import PEAKS, Notes, experiment, rows, sweep
 
+from nnzbench.kernels import registry
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.records.beside import TUNING, Tuning
@@ -105,6 +106,23 @@ def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):
     sweep(tmp_path, kernel, choice=Choice(resume=True))
     assert len(kernel.prepared) == done
     assert [tuning.scope for tuning in TUNING.read(tmp_path / "out")] == 2 * ["some"] + 2 * ["all"]
+
+
+def test_resume_runs_the_variant_that_a_study_got_after_it_was_recorded(tmp_path, monkeypatch):
+    kernel = FakeKernel(variants={"whole_v4": (5.0, ""), "no_vector_v1": (6.0, "")})
+    named = ["whole", "no_vector"]
+    monkeypatch.setitem(registry._registry, kernel.name, kernel)
+    monkeypatch.setitem(
+        registry._about, kernel.name, registry.About("paper", study=True, study_variants=lambda _: tuple(named))
+    )
+    sweep(tmp_path, kernel)
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {}
+    named.append("paper")
+    kernel.variants["paper_v4"] = (5.5, "")
+    assert sweep(tmp_path, kernel, choice=Choice(candidates=2, resume=True)).counts.rows == {}
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {"ok": 4}
+    assert {row.variant for row in rows(tmp_path)} == {*kernel.variants}
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {}
 
 
 def test_another_environment_gets_a_snapshot_of_its_own(tmp_path):
