@@ -56,7 +56,7 @@ def test_it_holds_one_import_name_and_every_kernel_and_stays_small(wheel):
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnzbench"}
     sources = sorted(path.name for path in (CHECKOUT / "kernels_cu").rglob("*.cu*"))
     assert sorted(Path(name).name for name in names if "/kernels_cu/" in name and ".cu" in name) == sources
-    assert wheel.stat().st_size < 14e6  # most of it the records that estimates are made from
+    assert wheel.stat().st_size < 20e6  # most of it the records that estimates are made from
 
 
 def test_it_estimates_from_the_records_that_it_carries(packages, tmp_path):

@@ -158,9 +158,9 @@ def sputnik_dlmc() -> Page:
         question="Is Sputnik faster than cuSPARSE, and than a dense product, over the collection of pruned matrices?",
         intro="Pruned weight matrices of ResNet-50 and Transformer models from the Deep Learning Matrix Collection at "
         "inference and training batch sizes, as SpMM in fp32 and with fp16 data (sums in fp32), and as SDDMM (figure 9 "
-        "and table I of *Sparse GPU Kernels for Deep Learning*, SC 2020). A run takes a sample of 60 of the paper's "
+        "and table I of Sputnik's paper, SC 2020). A run takes a sample of 60 of its "
         "3,012 matrices, with its share of every model, method and level; ratios in tables are of it, also where more "
-        "are recorded for the claims. Zeros are as counted: names of folders tell what was asked for. Throughput "
+        "are recorded for the claims. Zeros are as counted, not as folders' names say. Throughput "
         "counts useful work alone. SDDMM has no dense baseline: cuBLAS computes all of A Bᵀ.",
         answers=(
             Answer(spmm[3], SPMM_F32.ours[0], FP16, (own(), own("f16"))),

@@ -22,7 +22,6 @@ from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, markdown, number
 from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
-from nnzbench.site import coverage
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 MAPS = {"pays_map": "", "llm_layers": "layers of language models"}
@@ -127,7 +126,7 @@ def _folder(reports: Path) -> Path | None:
 
 def _missing(folder: Path) -> float:
     """Cells of a GPU that have no row, by its page of coverage."""
-    table = (folder / coverage.FILE).with_suffix(".csv")
+    table = folder / "coverage.csv"
     return float(pd.read_csv(table)["missing"].sum()) if table.is_file() else math.inf
 
 
