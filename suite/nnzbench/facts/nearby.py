@@ -18,10 +18,10 @@ PRODUCTS = "op in ['spmm', 'spmv', 'sddmm'] and shape == ''"
 """Condition on problems: a product by itself, and no step of a network."""
 INSTEAD = {"f32": ("f32", "tf32", "f16"), "tf32": ("tf32", "f16"), "f16": ("f16",), "bf16": ("bf16",)}
 """By arithmetic asked for, that of dense products which could run instead: its own, or with fewer digits."""
-KINDS = {"balanced": "balanced", "codebook_balanced": "balanced", "nm:2:4": "2:4", "nm:1:2": "1:2"} | {
+KINDS = {"balanced": "balanced", "codebook_balanced": "balanced"} | {
     name: name for name in ("block", "vector", "kernel", "pattern", "banded")
 }
-"""Patterns with a structure, by how their source begins; all others are unstructured."""
+"""Patterns with a structure, by how their source begins, beside those of N in M; all others are unstructured."""
 UNSTRUCTURED = "unstructured"
 KIND = ["op", "math", "pattern", "policy", "baseline"]
 COLUMNS = [
@@ -47,7 +47,7 @@ def cusparse(math_class: str) -> Selector:
 def kind_of(source: str) -> str:
     """Kind of pattern of a problem's source, such as `dlmc:...`, `nm:2:4:0` or `block:...`."""
     words = source.split(":")
-    return KINDS.get(":".join(words[:3]) if words[0] == "nm" else words[0], UNSTRUCTURED)
+    return ":".join(words[1:3]) if words[0] == "nm" else KINDS.get(words[0], UNSTRUCTURED)
 
 
 def layers(data: Data) -> pd.DataFrame:

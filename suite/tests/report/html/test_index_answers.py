@@ -249,5 +249,5 @@ def test_neighbours_lie_within_an_octave_and_five_points():
 
 def test_patterns_of_a_kind():
     kinds = {"dlmc:a/b": "unstructured", "uniform:1": "unstructured", "nm:2:4:0": "2:4", "nm:1:2:0": "1:2",
-             "codebook_balanced:3": "balanced", "block:8": "block"}  # fmt: skip
+             "nm:1:8:0": "1:8", "codebook_balanced:3": "balanced", "block:8": "block"}  # fmt: skip
     assert {source: nearby.kind_of(source) for source in kinds} == kinds
