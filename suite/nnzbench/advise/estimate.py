@@ -22,6 +22,7 @@ from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_ho
 from nnzbench.facts.crossover import WIDEST, crossing
 from nnzbench.facts.nearby import UNSTRUCTURED, kind_of
 from nnzbench.kernels.registry import Kernel, about, baselines, kernels
+from nnzbench.matrices.formats import CSR
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import USUAL
@@ -29,6 +30,8 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import RecordError
 
+HALVED = 0.6
+"""Share of zeros up to which a matrix that sparse tensor cores take was pruned for them: others take it by chance."""
 ALIKE = 12
 """Rows of the nearest number of nonzeros whose median is taken: one packing alone may take twice another."""
 
@@ -52,6 +55,24 @@ def packing_ms(kernel: str, rows: pd.DataFrame, sizes: Sizes) -> float | None:
         return max(float(np.median(ms[alike] * share)), float(ms.min())) if packed else float(np.median(ms[alike]))
 
     return once("prepare_ms", True) + once("compile_ms", about(kernel).weights_in_code)
+
+
+def _kind_of_layer(layer: Layer) -> str:
+    """Kind of its pattern, as `facts.nearby` names it: what generated it tells, and of a file whether it is 2:4."""
+    known = kind_of(layer.source)
+    halved = known == UNSTRUCTURED and layer.matrix.sparsity <= HALVED and not _unfit(layer.matrix, "f16")
+    return "2:4" if halved else known
+
+
+def _unfit(matrix: CSR, dtype: DType) -> str:
+    """Why sparse tensor cores can't take the pattern; empty where they can."""
+    from nnzbench.kernels.vendor.cusparselt import require_pattern
+
+    try:
+        require_pattern(matrix, dtype)
+    except Unsupported as error:
+        return str(error)
+    return ""
 
 
 Models = dict[tuple[str, str, str], Model]
@@ -98,14 +119,14 @@ class _Asked:
         self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
         self._names = baselines(question.op) if question.kernels is None else question.kernels
         self._takers = Takers(layer, recorded.arch, every)
-        self._structured = kind_of(layer.source) != UNSTRUCTURED
-        found = recorded.models(question.op, dtype, self._structured)
+        self._kind = _kind_of_layer(layer)
+        found = recorded.models(question.op, dtype)
         self.models: Models = {key: model for key, model in found.items() if key[0] in self._names}
 
     def width(self, n: int) -> Width:
         """The answer for one width."""
         problem = self._problem(n)
-        sizes = Sizes(problem.m, problem.k, problem.n, self._layer.matrix.nnz)
+        sizes = Sizes(problem.m, problem.k, problem.n, self._layer.matrix.nnz, self._kind)
         models = self._one_column(sizes) if n == 1 else self.models
         near: dict[tuple[str, str], tuple[Near, ...]] = {}
         entries = []
@@ -130,16 +151,16 @@ class _Asked:
     def _pruned(self, problem: Problem, sizes: Sizes) -> Entry | None:
         """cuSPARSELt's time for weights pruned 2:4 in place of these, where it is no guess."""
         model = self.models.get(("cusparselt", self._dtype, "hot"))
-        if model is None or not self._layer.matrix.sparsity or not model.held_out_error <= LEAST_CERTAIN:
+        halved = replace(sizes, nnz=problem.m * problem.k // 2, kind="2:4")
+        if model is None or not self._layer.matrix.sparsity or model.guess(halved):
             return None
-        halved = replace(sizes, nnz=problem.m * problem.k // 2)
-        if model.guess(halved):
+        if not model.held_out_error(halved.kind) <= LEAST_CERTAIN:
             return None
         return Entry(
             "cusparselt",
             self._dtype,
             hot_us=float(model.at([halved])[0]),
-            uncertainty=self._off(("cusparselt", self._dtype), model),
+            uncertainty=self._off(("cusparselt", self._dtype), model, halved.kind),
         )
 
     def _problem(self, n: int) -> Problem:
@@ -148,18 +169,18 @@ class _Asked:
     def _one_column(self, sizes: Sizes) -> Models:
         """The models for one column, where a matrix times a matrix is a matrix times a vector.
 
-        A kernel's rows of the other are taken where they are nearer. Where vectors are asked about, those of a library
-        are not: it has another function for them, which may be much faster.
+        A kernel's rows of the other are taken where they are nearer, first of all in the kind of pattern. Where vectors
+        are asked about, those of a library are not: it has another function for them, which may be much faster.
         """
         op, own = self._question.op, self.models
         if op not in ("spmm", "spmv"):
             return own
-        others = self._recorded.models("spmv" if op == "spmm" else "spmm", self._dtype, self._structured)
+        others = self._recorded.models("spmv" if op == "spmm" else "spmm", self._dtype)
         found = dict(own)
         for key, model in others.items():
             usable = op == "spmm" or (about(key[0]).role != "library" and model.widths.min() == 1)
             if key[0] in self._names and key[0] in baselines(op) and usable:
-                nearer = key not in own or model.distances([sizes])[0] < own[key].distances([sizes])[0]
+                nearer = key not in own or model.remoteness(sizes) < own[key].remoteness(sizes)
                 found |= {key: model} if nearer else {}
         return found
 
@@ -168,9 +189,8 @@ class _Asked:
     ) -> tuple[Entry, tuple[Near, ...]]:
         model = hot or cold
         assert model is not None
-        if not model.held_out_error <= LEAST_CERTAIN:
-            off, count = 100 * model.held_out_error, len(model.rows)
-            reason = f"estimates of it are off by {off:.0f} % on average, from {count} rows"
+        if not (off := model.held_out_error(self._kind)) <= LEAST_CERTAIN:
+            reason = f"estimates of it are off by {100 * off:.0f} % on average, from {len(model.rows)} rows"
             rows = pd.concat([one.rows for one in (hot, cold) if one])
             return self._same(key, problem, sizes, rows, reason)
         near = model.near(sizes)
@@ -183,7 +203,7 @@ class _Asked:
             float(cold.at([sizes])[0]) if cold else None,
             self._bytes(key[0], problem),
             packing_ms(key[0], model.rows, sizes),
-            uncertainty=None if guess or as_width else self._off(key, model),
+            uncertainty=None if guess or as_width else self._off(key, model, self._kind),
             as_width=None if guess else as_width,
             guess=guess,
         )
@@ -191,10 +211,10 @@ class _Asked:
         nearby = sorted(found.items(), key=lambda one: one[1])[:NEAR_SHOWN]
         return entry, tuple(Near(*name, octaves) for name, octaves in nearby)
 
-    def _off(self, key: tuple[str, str], model: Model) -> float:
+    def _off(self, key: tuple[str, str], model: Model, kind: str) -> float:
         """Mean error of such estimates; of a GPU without records, joined with the error bar of the times told."""
-        told = self._recorded.told
-        return math.hypot(model.held_out_error, told.within.get(key, 0.0)) if told else model.held_out_error
+        told, error = self._recorded.told, model.held_out_error(kind)
+        return math.hypot(error, told.within.get(key, 0.0)) if told else error
 
     def _same(
         self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str
@@ -234,9 +254,9 @@ class _Asked:
         """
         matrix = self._layer.matrix
         steps = np.array(_WIDTHS)
-        asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in _WIDTHS]
+        asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz, self._kind) for n in _WIDTHS]
         sides = {dense: np.full(len(asked), math.inf) for dense in (True, False)}
-        for kernel, model in certain_hot(self.models, self._dtype):
+        for kernel, model in certain_hot(self.models, self._dtype, self._kind):
             recorded = (model.widths.min() <= steps) & (steps <= model.widths.max())
             if kernel in self._takers.refused:
                 recorded = np.isin(steps, self._taken(kernel, model))
@@ -306,12 +326,10 @@ class Takers:
         kernel = kernels()[name]
         if about(name).weights_in_code and any(one == name and not self._known[one, n][0] for one, n in self._known):
             return "", None  # writing the program again for another width is slow, and tells nothing new
+        if name == "cusparselt":
+            return _unfit(self._layer.matrix, problem.dtype), None
         try:
-            if name == "cusparselt":
-                from nnzbench.kernels.vendor.cusparselt import require_pattern
-
-                require_pattern(self._layer.matrix, problem.dtype)
-            elif isinstance(kernel, Kernel):
+            if isinstance(kernel, Kernel):
                 operands = self._made(problem)
                 plan = next(iter(kernel.plans(problem, operands, self._arch)), None)
                 if plan is None:

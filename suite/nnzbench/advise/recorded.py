@@ -5,7 +5,6 @@ And how far off the estimates of these models are for recorded problems that the
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.advise.layer import Op
 from nnzbench.advise.model import Model, Sizes
-from nnzbench.facts.nearby import CHECKS, UNSTRUCTURED, kind_of
+from nnzbench.facts.nearby import CHECKS, kind_of
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
@@ -76,7 +75,7 @@ class Recorded:
 
     def __init__(self, gpu: str, frame: pd.DataFrame, told: Told | None = None) -> None:
         self.gpu, self._frame, self.told = gpu, frame, told
-        self._models: dict[tuple[Op, DType, bool], dict[tuple[str, str, str], Model]] = {}
+        self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
         self._before: Recorded | None = None
         """What this one has rows more than: models without new rows are the same."""
 
@@ -95,31 +94,22 @@ class Recorded:
         joined._before = self
         return joined
 
-    def models(self, op: Op, dtype: DType, structured: bool = False) -> dict[tuple[str, str, str], Model]:
-        """By kernel, arithmetic and policy; those with enough rows.
-
-        For a matrix without a structure, sparse kernels' rows of patterns with one are left out where enough others
-        are left: on 2:4, `tensor_spmm` takes up to 2.5 times as long. A structured matrix has all rows, since too
-        little of any one structure is recorded.
-        """
-        asked = (op, dtype, structured)
-        if asked not in self._models:
-            before = self._before.models(*asked) if self._before else {}
-            self._models[asked] = {}
+    def models(self, op: Op, dtype: DType) -> dict[tuple[str, str, str], Model]:
+        """By kernel, arithmetic and policy; those with enough rows."""
+        if (op, dtype) not in self._models:
+            before = self._before.models(op, dtype) if self._before else {}
+            self._models[op, dtype] = {}
             for (kernel, maths, policy), rows in self._rows(op, dtype).groupby(["kernel", "math", "policy"]):
-                key, one = (str(kernel), str(maths), str(policy)), about(str(kernel))
-                if one.work != "dense" and not structured:
-                    plain = rows[_unstructured(rows)]
-                    rows = plain if len(plain) >= FEWEST else rows
+                key = (str(kernel), str(maths), str(policy))
                 known = before.get(key)
                 if known is not None and len(known.rows) == len(rows):
-                    self._models[asked][key] = known
+                    self._models[op, dtype][key] = known
                 elif len(rows) >= FEWEST:
-                    item, least = ITEM_BYTES[dtype], self._least_us(policy)
-                    self._models[asked][key] = Model(
+                    one, item, least = about(key[0]), ITEM_BYTES[dtype], self._least_us(policy)
+                    self._models[op, dtype][key] = Model(
                         rows, one.work == "dense", op == "sddmm", item, least, one.role == "library"
                     )
-        return self._models[asked]
+        return self._models[op, dtype]
 
     def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:
         """The rows of kernels (in an arithmetic) that have too few for a model."""
@@ -140,17 +130,16 @@ class Recorded:
         return chosen[chosen["kernel"].isin(baselines(op))]
 
 
-def _unstructured(rows: pd.DataFrame) -> pd.Series:
-    return rows["source"].map(kind_of) == UNSTRUCTURED
-
-
 def same(rows: pd.DataFrame, sizes: Sizes, dense: bool) -> dict[str, Any]:
-    """By policy, the row of a problem of the same sizes, with as many nonzeros to 1 % (where those are all it does)."""
+    """By policy, the row of a problem of the same sizes.
+
+    Where nonzeros are all that it multiplies, there are as many to 1 %, in a pattern of the same kind.
+    """
     found = rows[(rows["m"] == sizes.m) & (rows["k"] == sizes.k) & (rows["n"] == sizes.n)]
-    off = (found["nnz"] - sizes.nnz).abs()
+    found = found.assign(off=(found["nnz"] - sizes.nnz).abs())
     if not dense:
-        found = found[off <= SAME_NONZEROS * sizes.nnz]
-    nearest = found.assign(off=off).sort_values("off", kind="stable").groupby("policy", sort=False).head(1)
+        found = found[(found["off"] <= SAME_NONZEROS * sizes.nnz) & (found["source"].map(kind_of) == sizes.kind)]
+    nearest = found.sort_values("off", kind="stable").groupby("policy", sort=False).head(1)
     return {str(row["policy"]): row for _, row in nearest.iterrows()}
 
 
@@ -259,10 +248,10 @@ def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*_USED, "math"])
 
 
-def certain_hot(models: Mapping[tuple[str, str, str], Model], dtype: DType) -> Iterator[tuple[str, Model]]:
-    """Kernels whose hot times in the type's own arithmetic are estimated well enough for an answer."""
+def certain_hot(models: Mapping[tuple[str, str, str], Model], dtype: DType, kind: str) -> Iterator[tuple[str, Model]]:
+    """Kernels whose hot times on such patterns, in the type's own arithmetic, are estimated well enough."""
     for (kernel, maths, policy), model in models.items():
-        if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
+        if policy == "hot" and maths == dtype and model.knows(kind) and model.held_out_error(kind) <= LEAST_CERTAIN:
             yield kernel, model
 
 
@@ -283,13 +272,16 @@ WAYS: Mapping[str, Callable[[Model], Iterable[NDArray[np.bool_]]]] = {
 def held_out(recorded: Recorded, way: str) -> pd.DataFrame:
     """A row per hot time of SpMM that could be held out: `_KEPT`, `dtype`, `dense`, and |estimate / measured - 1|.
 
-    As in an answer, kernels whose mean error for unseen layer sizes is above one half are left out, and so are those of
-    which too little is left; and times of structured patterns are estimated from other models than those of the rest.
+    As in an answer, kernels whose mean error for unseen layer sizes is above one half on a kind of patterns are left
+    out there, and so are those of which too little is left.
     """
     found = []
-    for dtype, structured in itertools.product(_TYPES, (False, True)):
-        for kernel, model in certain_hot(recorded.models("spmm", dtype, structured), dtype):
-            dense, told = about(kernel).work == "dense", (_unstructured(model.rows) != structured).to_numpy()
+    for dtype in _TYPES:
+        for (kernel, maths, policy), model in recorded.models("spmm", dtype).items():
+            if (maths, policy) != (dtype, "hot"):
+                continue
+            certain = [kind for kind in np.unique(model.kinds) if model.held_out_error(kind) <= LEAST_CERTAIN]
+            dense, told = about(kernel).work == "dense", np.isin(model.kinds, certain)
             for out in WAYS[way](model):
                 if (out & told).any() and np.count_nonzero(~out) >= LEFT:
                     rows = model.rows.loc[out, _KEPT].assign(dtype=dtype, dense=dense, error=model.errors(out))

@@ -40,7 +40,7 @@ _WIDEST = 400
 _HELD_OUT = "±: the mean error of such estimates on layer sizes that were left out"
 _JOINED = f"{_HELD_OUT}, joined with that of GPUs that were held out"
 _WIDENED = "N=: the time at so many columns, the fewest recorded, which fewer rarely exceed"
-_GUESS = "?: a guess, as nothing recorded is near or as wide"
+_GUESS = "?: a guess, as nothing recorded is near, as wide or of such a pattern"
 _REASON = 160
 
 

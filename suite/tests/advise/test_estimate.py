@@ -128,22 +128,46 @@ def test_times_of_a_blocked_format_are_not_those_of_other_patterns(beside):
     assert entries(width)["cusparse"].us == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
 
 
-def test_times_of_structured_patterns_are_not_those_of_others(beside):
-    """But where too few others are recorded; and a structured pattern is estimated from all."""
-    slow = beside("granularity", scaled(OF_SPUTNIK, 2.0, experiment="granularity", source="nm:2:4:0"))
-    plain, structured = (
-        entries(ask(slow, "512x1024@0.8", 64, pattern=pattern).widths[0])["sputnik"].us
-        for pattern in ("uniform", "balanced")
+def test_times_of_a_structured_pattern_are_its_own(beside):
+    """A few rows tell, at other sizes too; a pattern without any has the times of others, which are a guess."""
+    few = [row for row in OF_SPUTNIK if row.n == 64][::4]
+    slow = beside("granularity", scaled(few, 2.0, experiment="granularity", source="nm:2:4:0"))
+    plain, two_four, balanced = (
+        entries(ask(slow, "768x1536@0.5", 32, pattern=pattern).widths[0])["sputnik"]
+        for pattern in ("uniform", "2:4", "balanced")
     )
-    assert plain == pytest.approx(law("sputnik", 512, 1024, 64, 512 * 1024 / 5), rel=0.1)
-    assert structured > 1.25 * plain
+    assert plain.us == pytest.approx(law("sputnik", 768, 1536, 32, 768 * 1536 / 2), rel=0.1)
+    assert two_four.us == pytest.approx(2 * plain.us, rel=0.15)
+    assert balanced.us == pytest.approx(plain.us, rel=0.05)
+    assert (plain.guess, two_four.guess, balanced.guess) == ("", "", "is not recorded on balanced patterns")
+    assert plain.uncertainty < two_four.uncertainty < 0.5
 
 
-def test_a_kernel_with_too_few_times_on_unstructured_patterns_is_estimated_from_all(beside):
-    rows = scaled(OF_SPUTNIK, kernel="ring", experiment="granularity", source="nm:2:4:0")
-    few = [replace(row, source="uniform:0") for row in rows[:15]]
-    (width,) = ask(beside("granularity", few + rows[15:]), "768x1536@0.9", 32).widths
-    assert entries(width)["ring"].us == pytest.approx(law("sputnik", 768, 1536, 32, 768 * 1536 / 10), rel=0.1)
+def test_a_file_that_is_pruned_2_of_4_has_the_times_of_that_pattern(beside, tmp_path):
+    slow = beside("granularity", scaled(OF_SPUTNIK, 2.0, experiment="granularity", source="nm:2:4:0"))
+    times = {}
+    for pattern in ("uniform", "2:4"):
+        (layer,) = layers.load(["512x1024@0.5"], pattern=pattern)
+        np.save(tmp_path / "w.npy", layer.matrix.to_dense())
+        times[pattern] = entries(ask(slow, str(tmp_path / "w.npy"), 64).widths[0])["sputnik"].us
+    assert times["2:4"] == pytest.approx(2 * times["uniform"], rel=0.1)
+
+
+def test_a_recorded_problem_of_another_pattern_is_not_the_same(beside):
+    """Three times are too few to estimate from."""
+    (row, *_) = (one for one in OF_SPUTNIK if (one.m, one.k, one.n) == (512, 1024, 64))
+    both = beside(
+        "granularity",
+        [
+            replace(row, kernel="ring", nnz=1 << 18, policy=policy, source=source, median_us=us)
+            for policy, source, us in (("hot", "uniform:0", 5.0), ("cold", "uniform:0", 6.0), ("hot", "nm:2:4:0", 7.0))
+        ],
+    )
+    uniform, two_four = (
+        entries(ask(both, "512x1024@0.5", 64, pattern=pattern).widths[0])["ring"] for pattern in ("uniform", "2:4")
+    )
+    assert (uniform.hot_us, uniform.cold_us) == (5.0, 6.0)
+    assert (two_four.hot_us, two_four.cold_us) == (7.0, None)
 
 
 def test_a_kernel_that_refuses_the_pattern_gets_no_time(recorded):
@@ -224,6 +248,21 @@ def test_one_column_of_dense_is_estimated_from_vectors_where_these_are_nearer(be
     assert one["cublas"].us == pytest.approx(half, rel=0.1)
     assert eight["cublas"].us == pytest.approx(2 * half, rel=0.1)
     assert one["sputnik"].us < eight["sputnik"].us * 1.01
+
+
+def test_one_column_of_a_structured_pattern_is_not_estimated_from_vectors_of_others(beside):
+    """Though these have its sizes, and rows of one column with that pattern are an octave away."""
+    narrow = [replace(row, kernel="cusparse", n=1) for row in OF_SPUTNIK if row.n == 8]
+    others = [
+        *scaled([row for row in narrow if row.m != 512], 3.0, source="nm:2:4:0"),
+        *[replace(row, op="spmv", problem=f"{row.problem}_v") for row in narrow],
+    ]
+    asked = beside("ese_lstm", [replace(row, experiment="ese_lstm") for row in others])
+    plain, two_four = (
+        entries(ask(asked, "512x1024@0.5", 1, pattern=pattern).widths[0])["cusparse"] for pattern in ("uniform", "2:4")
+    )
+    assert two_four.us > 2 * plain.us
+    assert two_four.guess == ""
 
 
 def test_half_precision_of_either_kind_is_estimated_from_fp16_and_too_little_of_a_type_is_told(recorded, beside):

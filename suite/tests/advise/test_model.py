@@ -16,7 +16,7 @@ from nnzbench.advise.recorded import LEAST_CERTAIN, certain_hot
 def modelled(widths, law, dense=False, library=False):
     """A model of rows that follow a law of their sizes."""
     rows = [
-        {"m": m, "k": k, "n": n, "nnz": m * k // 10, "median_us": law(m, k, n, m * k // 10)}
+        {"m": m, "k": k, "n": n, "nnz": m * k // 10, "median_us": law(m, k, n, m * k // 10), "source": "uniform:0"}
         for m, k, n in product((256, 512, 1024), (256, 1024), widths)
     ]
     return Model(pd.DataFrame(rows), dense, False, 4, library=library)
@@ -95,5 +95,9 @@ def test_a_kernel_is_certain_by_its_hot_times_in_the_types_own_arithmetic():
         ("cublas", "tf32", "hot"): 0.1,
         ("aspt", "f32", "hot"): float("nan"),
     }
-    models = {key: SimpleNamespace(held_out_error=error) for key, error in errors.items()}
-    assert [kernel for kernel, _ in certain_hot(models, "f32")] == ["ring"]
+    models = {
+        key: SimpleNamespace(held_out_error=lambda kind, error=error: error, knows="2:4".__eq__)
+        for key, error in errors.items()
+    }
+    assert [kernel for kernel, _ in certain_hot(models, "f32", "2:4")] == ["ring"]
+    assert not list(certain_hot(models, "f32", "balanced"))
