@@ -8,8 +8,9 @@ a GPU. Each matrix is searched first for `--seconds`, what one width has of the 
 what only the second search tries is timed hot alone. With the same `--out` a run goes on where it was cut. It ends
 within `--limit` seconds.
 
---summary needs no GPU: it estimates every time from the published rows, without those of these matrices and of
-synthetic patterns made after them, and writes README.md and trial.jsonl, which `best --gpu` reads in a reports folder.
+--summary needs neither a GPU nor the matrices: it estimates every time from the published rows, without those of these
+matrices and of synthetic patterns made after them, and writes README.md and trial.jsonl, which `best --gpu` reads in a
+reports folder.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from nnzbench.advise.measured import BUDGET_S, Asked, Question, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
 from nnzbench.facts.results import geometric_mean
 from nnzbench.kernels.registry import about, baselines, kernels
+from nnzbench.matrices import standin
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.session import Session, open_session
 from nnzbench.plans.plan import Unsupported
@@ -184,7 +186,8 @@ def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list
 
 
 def _estimates(one: Outcome, recorded: Recorded) -> dict[str, float]:
-    said = estimate.answer(layer_of(case_of(one)), Question((one.n,), dtype=one.dtype), recorded).widths[0].timed()
+    like = layer.from_matrix(standin.for_dlmc(one.matrix))  # its sizes and nonzeros are all that an estimate knows
+    said = estimate.answer(like, Question((one.n,), dtype=one.dtype), recorded).widths[0].timed()
     times = {entry.kernel: entry.hot_us for entry in said if entry.math == one.dtype and entry.hot_us}
     return {kernel: round(us, 4) for kernel, us in times.items() if kernel in one.measured}
 
