@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.advise.layer import Op
 from nnzbench.advise.model import Model, Sizes
+from nnzbench.facts import marks
 from nnzbench.facts.nearby import CHECKS, kind_of
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
@@ -31,6 +32,7 @@ from nnzbench.predict.records import cannot, error_bar, library_factor, moved
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
 from nnzbench.records import files, shown
+from nnzbench.records.beside import TUNING
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import class_of, maths_of
@@ -166,7 +168,16 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
     frames = [*map(_read, found), *(_read_trial(file) for file in tried if file.exists())]
     frame = pd.concat(frames, ignore_index=True)
-    return Recorded(gpu, frame[~frame["source"].isin(without)])
+    return Recorded(gpu, _tuned(frame[~frame["source"].isin(without)]))
+
+
+def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those of libraries before tuning, of what enough is tuned: their best is up to three times as
+    fast. Other kernels' first choices are within a tenth of it, and may be all that is recorded of a size."""
+    libraries = [name for name in frame["kernel"].unique() if about(name).role == "library"]
+    short = frame["cut_short"].fillna("") != ""
+    tuned = (~short).groupby([frame[one] for one in ("op", "dtype", "kernel", "math", "policy")]).transform("sum")
+    return frame[~(short & frame["kernel"].isin(libraries) & (tuned >= FEWEST))]
 
 
 def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: frozenset[str]) -> Recorded | None:
@@ -206,7 +217,8 @@ def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: froz
 def _read(folder: Path) -> pd.DataFrame:
     file = files.records_file(folder)
     refuse_links(file)
-    frame = shown.read(file)[list(_USED)]
+    frame = shown.read(file)
+    frame = frame.assign(cut_short=marks.cut_short(frame, file.with_name(TUNING.file)))[[*_USED, "cut_short"]]
     frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(USUAL)]
     # a step of a network is not the product that it is recorded as
     frame = frame[~frame["shape"].str.contains("attention|bias_relu")]

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fake_records import by_law, record
+from fake_records import by_law, record, tuned
 from own_files import has_safetensors, write_all
 
 from nnzbench.advise import estimate
@@ -126,6 +126,19 @@ def test_times_of_a_blocked_format_are_not_those_of_other_patterns(beside):
     ]
     (width,) = ask(beside("granularity", fast), "512x1536@0.9", 32).widths
     assert entries(width)["cusparse"].us == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
+
+
+@pytest.mark.parametrize(("kernel", "by"), [("cusparse", 1.0), ("sputnik", 3.0)])
+def test_a_librarys_times_before_tuning_are_left_out_where_others_are_known(tmp_path, kernel, by):
+    """Untuned, a layer is recorded at three times its law: of our kernels that may be all that is known there."""
+    slow = [row for row in OF_SPUTNIK if (row.m, row.k) == (2048, 2048)]
+    rows = [row for row in OF_SPUTNIK if row not in slow] + scaled(slow, 3.0)
+    folder = tmp_path / "nvidia-h200" / "sputnik_rnn"
+    append(folder / "records.csv", [replace(row, kernel=kernel) for row in rows])
+    tuned(folder, lambda row: ["first"] if (row.m, row.k) == (2048, 2048) else ["all"])
+    (width,) = ask(load("nvidia-h200", [tmp_path]), "2048x2048@0.8", 64, dtype="f32").widths
+    wanted = by * law("sputnik", 2048, 2048, 64, 2048 * 2048 / 5)
+    assert entries(width)[kernel].us == pytest.approx(wanted, rel=0.2)
 
 
 def test_times_of_a_structured_pattern_are_its_own(beside):
