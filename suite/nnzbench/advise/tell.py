@@ -250,7 +250,7 @@ def _remarks(answer: Answer) -> list[str]:
     if answer.op == "spmm" and any(width.timed() for width in answer.widths):
         gpu = listed().get(answer.where)
         unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32")
-        unknown += ["FP8 (not recorded)"] * (gpu is None or gpu.rate("f8") > 0)
+        unknown += ["FP8 (not compared here)"] * (gpu is None or gpu.rate("f8") > 0)
         two_four = gpu is None or architecture(gpu.arch).has("mma_sparse")
         unknown += ["2:4 (--pattern 2:4)"] * (two_four and all(one.pruned is None for one in answer.widths))
         if others := [*faster.values(), *unknown]:

@@ -138,7 +138,7 @@ def test_numbers_that_a_gpu_does_not_multiply_are_no_hint_for_it():
         ("nvidia-a100-sxm4-40gb", False, True),
     ):
         text = told(dataclasses.replace(one, where=gpu))
-        assert ("FP8 (not recorded)" in text, "--pattern 2:4" in text) == (fp8, two_four)
+        assert ("FP8 (not compared here)" in text, "--pattern 2:4" in text) == (fp8, two_four)
     half = told(dataclasses.replace(one, where="tesla-v100-sxm2-16gb"))
     assert "FP8" not in half
     assert "2:4" not in half
