@@ -174,10 +174,9 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows without those of libraries before tuning, of what enough is tuned: their best is up to three times as
     fast. Other kernels' first choices are within a tenth of it, and may be all that is recorded of a size."""
-    libraries = [name for name in frame["kernel"].unique() if about(name).role == "library"]
     short = frame["cut_short"].fillna("") != ""
     tuned = (~short).groupby([frame[one] for one in ("op", "dtype", "kernel", "math", "policy")]).transform("sum")
-    return frame[~(short & frame["kernel"].isin(libraries) & (tuned >= FEWEST))]
+    return frame[~(short & (tuned >= FEWEST))]
 
 
 def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: frozenset[str]) -> Recorded | None:
@@ -215,15 +214,15 @@ def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: froz
 
 
 def _read(folder: Path) -> pd.DataFrame:
-    file = files.records_file(folder)
-    refuse_links(file)
-    frame = shown.read(file)
-    frame = frame.assign(cut_short=marks.cut_short(frame, file.with_name(TUNING.file)))[[*_USED, "cut_short"]]
+    file, tuning = files.records_file(folder), folder / TUNING.file
+    refuse_links(file, tuning)
+    frame = shown.read(file)[[*_USED, "device"]]
     frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(USUAL)]
     # a step of a network is not the product that it is recorded as
     frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
     frame = frame[~frame["variant"].str.contains(BLOCKED)]
-    frame = frame.assign(math=maths_of(frame))
+    libraries = frame[frame["kernel"].isin([one for one in frame["kernel"].unique() if about(one).role == "library"])]
+    frame = frame.assign(math=maths_of(frame), cut_short=marks.cut_short(libraries, tuning)).drop(columns="device")
     return frame[(frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0)]
 
 

@@ -53,6 +53,7 @@ def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
     short = pd.Series("", frame.index, dtype=str)
     if not path.is_file() or "scope" not in (table := _read(path)):
         return short
+    table = table[table["kernel"].isin(frame["kernel"].unique())]
     scope = table["scope"].fillna("all")
     scopes = pd.Categorical(scope.mask(_outgrown(table, scope), "some"), ["all", "some", "first"], ordered=True)
     widest = _by_policy(table.assign(scope=scopes)).sort_values("scope").drop_duplicates([*_KEY, "policy"])
@@ -68,6 +69,8 @@ def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
     key = list(_KEY)
     ours = [name for name in table["kernel"].unique() if name in known() and about(name).role != "library"]
     named = table[table["kernel"].isin(ours)].dropna(subset=["untuned"])
+    if named.empty:
+        return pd.Series(False, table.index)
     named = named.assign(name=named["untuned"].str.split(), whole=scope == "all").explode("name")
     searched = named.groupby([*key, "name"])["whole"].any().groupby(key)
     found = searched.any() & ~searched.all()

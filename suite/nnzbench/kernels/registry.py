@@ -206,6 +206,12 @@ def about(name: str) -> About:
     return found or RETIRED.get(name) or About(label=name)
 
 
+def of_study(variant: str, needed: str) -> bool:
+    """Whether a row of that variant is of one that a study needs (`About.study_variants`): a row that names none, as
+    of a kernel that refused its problem, is of all."""
+    return variant.startswith(needed) or not variant
+
+
 def known() -> dict[str, About]:
     """What every kernel that rows may name says of itself, in the order of legends: retired ones too."""
     names = sorted({*kernels(), *RETIRED}, key=lambda name: (about(name).rank, name))

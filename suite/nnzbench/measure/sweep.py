@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nnzbench.kernels.registry import AnyKernel, about
+from nnzbench.kernels.registry import AnyKernel, about, of_study
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import CHECK, Attempts, Counts, Subject
 from nnzbench.measure.phases import ON_GPU
@@ -212,19 +212,20 @@ class Run:
         enough: set[Scope | None] = {scope, "all", "some" if self.limit else "all"}
 
         def done(name: str) -> bool:
-            return self.results.tuned.get(self._tuning_key(problem, name)) in enough and not self._lacks(problem, name)
+            said = self.results.tuned.get(self._tuning_key(problem, name))
+            return said in enough and not (said == "all" and not self.limit and self._lacks(problem, name))
 
         return [name for name in names if not done(name)]
 
     def _lacks(self, problem: Problem, kernel: str) -> bool:
-        """Whether a study has a variant without a row: one that it got after it was recorded, of what is all tried."""
+        """Whether a study whose variants were all tried has one without a row: it got it after it was recorded."""
         needed = about(kernel).study_variants
-        if needed is None or self.limit or self.results.tuned.get(self._tuning_key(problem, kernel)) != "all":
+        if needed is None:
             return False
         rows = self.results.of_kernel[self.attempts.experiment, problem.name, problem.dtype, kernel]
         there = {(variant, policy) for *_, variant, device, policy in rows if device == self.session.device.name}
         return not all(
-            any(policy == under and (not variant or variant.startswith(one)) for variant, under in there)
+            any(policy == under and of_study(variant, one) for variant, under in there)
             for one in needed(problem)
             for policy in self.attempts.labels
         )

@@ -13,7 +13,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts.results import each
-from nnzbench.kernels.registry import about, kernels
+from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -78,7 +78,7 @@ def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
     rows = records.assign(variant=records["variant"].where(records["kernel"].isin(list(studies)), ""))
     rows = rows[["problem", *CELL[1:], "status"]].drop_duplicates()
     of = [
-        [one for one in studies[kernel] if variant.startswith(one) or not variant] if kernel in studies else ""
+        [one for one in studies[kernel] if of_study(variant, one)] if kernel in studies else ""
         for kernel, variant in zip(rows["kernel"], rows["variant"], strict=True)
     ]
     said = [

@@ -293,7 +293,7 @@ def test_half_precision_of_either_kind_is_estimated_from_fp16_and_too_little_of_
         ask(recorded, "256x256@0.5", 8, op="sddmm")
 
 
-@pytest.mark.parametrize("damage", ["cut", "header", "number", "bytes", "link"])
+@pytest.mark.parametrize("damage", ["cut", "header", "number", "bytes", "link", "linked tuning"])
 def test_damaged_records_are_one_sentence(tmp_path, damage):
     path = tmp_path / "nvidia-h200" / "e" / "records.csv"
     append(path, RECORDS[:30])
@@ -306,6 +306,9 @@ def test_damaged_records_are_one_sentence(tmp_path, damage):
         path.write_text(text.replace(",256,", ",zwei,"))
     elif damage == "bytes":
         path.write_bytes(b"\xff\xfe" + text.encode())
+    elif damage == "linked tuning":
+        (tmp_path / "elsewhere.csv").write_text("problem,dtype,kernel,device,policies,candidates,ok,seconds,scope\n")
+        path.with_name("tuning.csv").symlink_to(tmp_path / "elsewhere.csv")
     else:
         path.rename(tmp_path / "elsewhere.csv")
         path.symlink_to(tmp_path / "elsewhere.csv")
