@@ -22,7 +22,8 @@ def test_every_mistake_can_be_planted_and_its_tests_are_there():
         assert one.tests
         for test in one.tests.split():
             file, _, name = test.partition("::")
-            assert re.search(rf"(?m)^def {name or 'test_'}", (run.ROOT / "suite/tests" / file).read_text("utf-8")), test
+            defined = rf"(?m)^def {name}\(" if name else "(?m)^def test_"
+            assert re.search(defined, (run.ROOT / "suite/tests" / file).read_text("utf-8")), test
 
 
 def test_a_mistake_whose_place_is_gone_or_not_the_only_one_is_refused():
