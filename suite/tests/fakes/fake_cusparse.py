@@ -8,7 +8,7 @@ from enum import IntEnum
 from types import SimpleNamespace
 
 import numpy as np
-from fake_gpu import Handles, host_floats, load_values, store_values
+from fake_gpu import Handles, host_scalar, load_values, store_values
 from scipy import sparse
 
 
@@ -117,7 +117,7 @@ class FakeCusparse(Handles):
     def _call(self, step, arguments, workspace=None):
         alpha, beta, algorithm = arguments[-7], arguments[-4], arguments[-1]
         self.calls.append((step, algorithm))
-        assert (host_floats(alpha, 1)[0], host_floats(beta, 1)[0]) == (1, 0)
+        assert (host_scalar(alpha, 0), host_scalar(beta, 0)) == (1, 0)
         assert workspace is None or len(self.backend.memory[workspace]) == 4096
 
     def sp_mm_buffer_size(self, *arguments):

@@ -6,7 +6,7 @@ import ctypes
 from enum import IntEnum
 
 import numpy as np
-from fake_gpu import Handles, host_floats, load_values, store_values
+from fake_gpu import Handles, host_scalar, load_values, store_values
 
 COMPRESSED, BUFFER, WORKSPACE = 64, 32, 1024
 
@@ -85,8 +85,8 @@ class FakeCusparseLt(Handles):
         assert ctypes.c_uint64.from_address(streams).value == self.backend.stream
         assert len(self.backend.memory[workspace]) >= WORKSPACE
         op_b, a_shape, b_shape, c_shape = self.live[plan]
-        scale = host_floats(alpha, 1)[0]
-        assert (scale, host_floats(beta, 1)[0], count) == (1 / 64**2 if a_shape[2] == 28 else 1, 0, 1)
+        scale = host_scalar(alpha, 0)
+        assert (scale, host_scalar(beta, 0), count) == (1 / 64**2 if a_shape[2] == 28 else 1, 0, 1)
         right = self._load(b, b_shape)
         weights = self.compressed[int(self.backend.array(a, np.uint64, 1)[0]) - 1]
         result = scale * (weights @ (right.T if op_b else right))

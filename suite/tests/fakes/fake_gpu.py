@@ -223,10 +223,6 @@ def open_fake(kernels=None, facts=FACTS, **answers):
 TYPES = {0: np.float32, 2: np.float16, 14: np.uint16, 3: np.int8, 10: np.int32, 28: np.uint8}
 
 
-def host_floats(address, count):
-    return np.frombuffer((ctypes.c_float * count).from_address(address), np.float32)
-
-
 def host_scalar(address, kind):
     """Alpha or beta of a result of that type: integers for integers, else floats."""
     number = ctypes.c_int32 if kind == 10 else ctypes.c_float

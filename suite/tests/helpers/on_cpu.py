@@ -83,13 +83,8 @@ def check(plan: Plan, problem: Problem, data: Operands, build: str = "plain", or
     assert passes(error, plan.math), (plan.variant, error)
 
 
-def mutated(plan: Plan, old: str, new: str, header: str = "") -> Plan:
-    """`plan` with one place of its source, or of a `header` that this includes, changed; it must be there, once."""
+def mutated(plan: Plan, old: str, new: str) -> Plan:
+    """`plan` with one place of its source changed; it must be there, once."""
     text = (paths.kernels_cu() / plan.source).read_text()
-    if header:
-        directive = f'#include "{header}"\n'
-        assert directive in text
-        text = text.replace(directive, (paths.kernels_cu() / "include" / header).read_text())
-        text = text.replace("#pragma once\n", "")
     assert text.count(old) == 1, f"'{old}' occurs {text.count(old)} times"
     return replace(plan, source=text.replace(old, new))

@@ -3,7 +3,6 @@
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -34,7 +33,7 @@ def every_of(kernel: str) -> Callable[[Problem, Operands, GpuDevice], dict[str, 
 def product(matrix: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:
     """The problem and operands of `matrix` times a random B of `n` columns."""
     data = spmm_operands(matrix, n).cast(dtype)
-    return replace(spmm_problem(data), dtype=dtype), data
+    return spmm_problem(data, dtype), data
 
 
 def check_all(found: Iterable[Candidate], problem: Problem, operands: Operands) -> None:

@@ -1,8 +1,9 @@
-"""Kernels are compiled without optimisation here: more than half of the time of these tests was the compiler's."""
+"""Kernels are compiled once a module and without optimisation: more than half of the tests' time was the compiler's."""
 
 from dataclasses import replace
 
 import pytest
+from on_cpu import fresh_cache  # noqa: F401
 
 from nnzbench.devices.cpu import build
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache, mutated  # noqa: F401
+from on_cpu import execute
 
 from nnzbench.kernels import balanced, balanced_rows
 from nnzbench.matrices import prune

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
-from on_cpu import check, execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
+from on_cpu import check, execute, matrix, mutated, spmm_operands, spmm_problem
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile, untiled

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kernel_problems import coded_operands as case
 from on_cpu import check as check_plan
-from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
+from on_cpu import matrix, spmm_operands, spmm_problem
 
 from nnzbench.kernels import eie
 from nnzbench.kernels.eie import ColumnTiling, column_tilings, columns_plan, eie_columns
@@ -200,9 +200,9 @@ def test_a_zero_that_is_stored_has_the_index_of_zero():
     np.testing.assert_array_equal(coded.codebook[coded.codes], matrix.values)
 
 
-def inputs_case(m, k, inputs, density=0.2, dtype="f32", **rows):
+def inputs_case(m, k, inputs, dtype="f32", **rows):
     """A product whose input has that share of nonzeros."""
-    data = case(m, k, 1, density, dtype, **rows)
+    data = case(m, k, 1, 0.2, dtype, **rows)
     x = data.dense["b"].copy()
     x[np.random.default_rng(1).random(x.shape) >= inputs] = 0
     return replace(data, dense={"b": x})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import check, conv_layer, execute, fresh_cache, mutated  # noqa: F401
+from on_cpu import check, conv_layer, execute, mutated
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import pattern_conv

@@ -1,10 +1,9 @@
 """The kernel that measures nothing: one plan, of the family and tiling that are predicted to be fastest."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
+from on_cpu import execute, matrix
+from vendor_candidates import product
 
 from nnzbench.kernels.composed.untuned import untuned
 from nnzbench.kernels.ring.spmm import ring
@@ -16,11 +15,6 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.reference import reference
-
-
-def operands(sparse, n, dtype="f32"):
-    data = spmm_operands(sparse, n).cast(dtype)
-    return replace(spmm_problem(data), dtype=dtype), data
 
 
 @pytest.fixture
@@ -38,7 +32,7 @@ KERNELS += ((delta_spmv, "f16", 1), (delta_spmv, "f8", 1), (tensor_spmm, "f8", 1
 @pytest.mark.parametrize(("kernel", "dtype", "n"), KERNELS, ids=lambda one: getattr(one, "name", one))
 def test_it_is_the_first_plan_of_the_family_ranked_first(order, kernel, dtype, n):
     order[:] = [kernel.name, "sputnik"]
-    problem, data = operands(matrix(1024, 64, 0.2), n, dtype)
+    problem, data = product(matrix(1024, 64, 0.2), n, dtype)
     (plan,) = untuned.plans(problem, data, "sm_90")
     first = next(iter(kernel.plans(problem, data, "sm_90")))
     assert plan.variant == f"{kernel.name}_{first.variant}"
@@ -48,17 +42,17 @@ def test_it_is_the_first_plan_of_the_family_ranked_first(order, kernel, dtype, n
 def test_a_family_of_other_arithmetic_is_passed_over(order):
     """fp32 is neither taken for bf16 nor rounded to TF32."""
     order[:] = ["tensor_spmm", "row_stream"]
-    (plan,) = untuned.plans(*operands(matrix(64, 64, 0.2), 8), "sm_90")
+    (plan,) = untuned.plans(*product(matrix(64, 64, 0.2), 8), "sm_90")
     assert plan.variant.startswith("row_stream_")
     assert plan.math == "f32"
     order[:] = ["tensor_spmm"]
     with pytest.raises(Unsupported, match="no family"):
-        list(untuned.plans(*operands(matrix(64, 64, 0.2), 8), "sm_90"))
+        list(untuned.plans(*product(matrix(64, 64, 0.2), 8), "sm_90"))
 
 
 def test_the_next_family_takes_what_the_first_refuses(order):
     order[:] = ["sparsert", "ring", "row_stream"]
-    problem, data = operands(matrix(8, 8, 0.5), 4)
+    problem, data = product(matrix(8, 8, 0.5), 4)
     with pytest.raises(Unsupported):
         next(ring.plans(problem, data, "sm_90"))
     (plan,) = untuned.plans(problem, data, "sm_90")
@@ -72,12 +66,12 @@ def test_the_next_family_takes_what_the_first_refuses(order):
 def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype):
     empty = CSR.from_dense(np.zeros((7, 9), dtype=np.float32))
     for sparse, n in ((matrix(33, 70, 0.1, empty=(0, 32), full=5), 49), (matrix(1, 40, 0.5), 1), (empty, 7)):
-        problem, data = operands(sparse, n, dtype)
+        problem, data = product(sparse, n, dtype)
         (plan,) = untuned.plans(problem, data, "sm_90")
         assert relative_error(execute(plan), reference(problem, data)) < (1e-6 if dtype == "f32" else 1e-3)
 
 
 @pytest.mark.parametrize(("n", "family"), [(32, "row_stream_"), (8192, "ring_")])
 def test_small_batches_and_large_ones_get_different_families(n, family):
-    (plan,) = untuned.plans(*operands(matrix(512, 512, 0.1), n), "sm_90")
+    (plan,) = untuned.plans(*product(matrix(512, 512, 0.1), n), "sm_90")
     assert plan.variant.startswith(family)

@@ -20,9 +20,9 @@ def bench_of(**board):
     return Bench(timer, found, timer.clock, found.sleep)
 
 
-def load_of(bench, us=10.0):
+def load_of(bench):
     def replay():
-        bench.timer.enqueued_us += LAUNCHES * us
+        bench.timer.enqueued_us += LAUNCHES * 10.0
 
     return Load(bench.timer, replay, LAUNCHES)
 

@@ -247,7 +247,7 @@ def test_a_users_own_matrices_are_no_result_set(tmp_path, rows):
     assert f"{own}:" not in command(tree).output
 
 
-def test_the_command_takes_whole_trees_and_tells_json(folder, rows, tmp_path):
+def test_the_command_takes_whole_trees_and_tells_json(folder, tmp_path):
     other = tmp_path / GPU / "sparsert_table3"
     fake_records.write(other, [row(PROBLEM, experiment="sparsert_table3", sparsity=0.5, gpu=GPU)], SNAPSHOT)
     result = command(tmp_path, "--json")

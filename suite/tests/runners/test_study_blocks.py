@@ -9,8 +9,9 @@ RUNNER = "studies.blocks"
 SMS = 8
 
 
-def grid_of(runner, first, per_sm=1, count=4 * SMS, lengths=None, late=0):
-    """Blocks of the first wave on the multiprocessors of `first`, others where one ended; one in `late` comes early."""
+def grid_of(runner, first, per_sm=1, lengths=None):
+    """Blocks of the first wave on the multiprocessors of `first`, others where one ended."""
+    count = 4 * SMS
     lengths = np.full(count, 30_000) if lengths is None else lengths
     sm, began, ended = (np.zeros(count, np.int64) for _ in range(3))
     running = []

@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from click.testing import CliRunner
 from on_cpu import fresh_cache  # noqa: F401
 from own_files import has_safetensors
 
@@ -21,11 +22,11 @@ def pruned(m, k, zeros=0.8, bias=True, dtype=torch.float16):
     return linear
 
 
-def packed_of(layers, tokens=(1, 8)):
+def packed_of(layers):
     """An archive of layers by name, chosen on the processor."""
     choices, weights = {}, {}
     for name, linear in layers.items():
-        packing, saved = api.packed_layer(linear.weight, tokens, device="cpu")
+        packing, saved = api.packed_layer(linear.weight, (1, 8), device="cpu")
         choices[f"{name}.weight"], weights[f"{name}.weight"] = packing, next(iter(saved.values())).matrix
     return Archive("cpu", "sm_80", "", choices, weights)
 
@@ -110,7 +111,7 @@ def test_the_operator_keeps_pytorchs_rules(pair):
         torch.library.opcheck(packed_linear, (x, sparse._number, 64, bias))
 
 
-def test_a_models_layers_are_swapped_by_name(torch_module, tmp_path):
+def test_a_models_layers_are_swapped_by_name(torch_module):
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -142,7 +143,6 @@ def test_a_models_layers_are_swapped_by_name(torch_module, tmp_path):
 
 @pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
 def test_from_a_checkpoint_to_a_model(torch_module, tmp_path):
-    from click.testing import CliRunner
     from safetensors.torch import save_file
 
     model = nn.Sequential(pruned(64, 48), nn.ReLU(), pruned(48, 64), pruned(8, 48, 0.0))

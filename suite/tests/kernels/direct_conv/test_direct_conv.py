@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import ptx_interpreter
 import pytest
-from on_cpu import check, error_of, fresh_cache, matrix  # noqa: F401
+from on_cpu import check, error_of, matrix
 from on_cpu import conv_layer as layer
 from sparsert_programs import assembled
 

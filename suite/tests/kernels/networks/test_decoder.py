@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import fresh_cache  # noqa: F401 - a fixture
 
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.composed import decoder as composed

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_gpu import FakeCublas, open_fake
-from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import check, execute, matrix
 from vendor_candidates import check_all as check_candidates
 
 from nnzbench.devices.cpu_device import CpuDevice

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from fake_gpu import FakeCublas, open_fake
 from kernel_problems import TRANSFORMER, mobilenet
-from on_cpu import fresh_cache  # noqa: F401
 
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.composed.networks import DenseHeads, mobilenet_plan, transformer_plan

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from kernel_problems import without_columns
-from on_cpu import error_of, execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import error_of, execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 

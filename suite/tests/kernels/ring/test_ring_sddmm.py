@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kernel_problems import sampled, without_columns
-from on_cpu import error_of, execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import error_of, matrix
 
 from nnzbench.kernels.ring import sddmm as ring_sddmm
 from nnzbench.kernels.ring.sddmm import Tiling

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache  # noqa: F401
+from on_cpu import execute
 from on_cpu import matrix as random_matrix
 from ptx_interpreter import Kernel, PtxError
 from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, assembled, conv_plan, interpret, right, spmm_plan, truth

@@ -1,5 +1,5 @@
 import pytest
-from on_cpu import conv_layer, execute, fresh_cache  # noqa: F401
+from on_cpu import conv_layer, execute
 from sparsert_programs import assembled, interpret, right
 
 from nnzbench.kernels.registry import about

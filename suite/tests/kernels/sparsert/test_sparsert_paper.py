@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache  # noqa: F401
+from on_cpu import execute
 from on_cpu import matrix as random_matrix
 from sparsert_programs import assembled, interpret, right, truth
 

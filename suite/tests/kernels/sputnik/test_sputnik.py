@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import check, execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
+from on_cpu import check, execute, matrix, spmm_operands, spmm_problem
 
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.registry import about, candidates, kernels

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernel_problems import sampled, without_columns
-from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import check, execute, matrix
 
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.rows import row_strips

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kernel_problems import assert_exact, whole
-from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 

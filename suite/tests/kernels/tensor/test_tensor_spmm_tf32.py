@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernel_problems import assert_exact as exact
 from kernel_problems import assert_spoils_its_users_alone, whole
-from on_cpu import execute, fresh_cache, matrix  # noqa: F401
+from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 

@@ -23,7 +23,7 @@ def test_every_page_that_answers_has_few_typical_problems_that_are_its_own(name)
     assert set(found) <= {stem_of(problem.name) for problem in problems}
 
 
-def test_the_median_size_stands_for_a_group(monkeypatch):
+def test_the_median_size_stands_for_a_group():
     page = page_of("llm_layers")
     problems = [one for one in EXPERIMENTS["llm_layers"].problems() if one.n == page.answers[0].group.columns]
     group = [one for one in problems if round(100 * one.sparsity) == page.answers[0].group.level]
