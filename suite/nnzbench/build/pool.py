@@ -219,12 +219,10 @@ class Pending(Generic[T]):
         return item
 
 
-def compiled_ahead(
-    found: Iterator[Candidate | T], arch: str, link: str = "", at_once: int = AT_ONCE
-) -> Iterator[Candidate | T]:
+def compiled_ahead(found: Iterator[Candidate | T], arch: str, link: str = "") -> Iterator[Candidate | T]:
     """The same items in the same order, their programs already in the compile cache, for `Job.link` where given.
 
-    `at_once` of them are compiled together, and nothing while they are handed out.
+    `AT_ONCE` of them are compiled together, and nothing while they are handed out.
 
     A candidate whose program does not compile within its time limit raises that when it is prepared; other failures are
     met again in the cache.
@@ -232,7 +230,7 @@ def compiled_ahead(
     with CompilePool(processors()) as pool:
         pending = Pending(found, arch, link, pool)
         while pending.hold():
-            while len(pending) < at_once and pending.hold():
+            while len(pending) < AT_ONCE and pending.hold():
                 pass
             yield from [item for _ in range(len(pending)) if (item := pending.take()) is not None]
 

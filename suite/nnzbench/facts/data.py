@@ -27,7 +27,7 @@ ROW = (
 """What is kept of the row that stands for a side."""
 UNASKED = {
     "schema", "experiment", "pattern", "gpu", "reason", "samples", "prepare_ms", "compile_ms", "registers",
-    "shared_bytes", "spill_bytes", "code_bytes", "untuned", "host_time",
+    "shared_bytes", "spill_bytes", "code_bytes", "untuned",
 }  # fmt: skip
 """Columns of records that no comparison asks for."""
 

@@ -1,9 +1,7 @@
-"""What rows carry beside their times: whether a run finished tuning, time of the host, and the source of their pattern.
+"""What rows carry beside their times: whether a run finished tuning, and the source of their pattern.
 
-The best of some candidates is not yet the kernel's best. Cold times of long calls may hold time of the host, before
-such samples were taken again: `devices.gpu_timer` tells why; what it does about it stands in the environment's snapshot
-as `late_starts`. A problem recorded on two sources of its pattern, some kernels on the real one and others on its
-calibrated stand-in, is one problem.
+The best of some candidates is not yet the kernel's best. A problem recorded on two sources of its pattern, some kernels
+on the real one and others on its calibrated stand-in, is one problem.
 """
 
 from __future__ import annotations
@@ -163,21 +161,3 @@ def _counted(rows: pd.DataFrame) -> str:
 def _kind(name: str) -> str:
     parts = parse(name)
     return parts.kind if parts else ""
-
-
-LONG_CALLS = frozenset({"cudnn", "dense_mobilenet"})
-"""Kernels one call of which may keep the host busy for longer than the flush keeps the GPU."""
-
-
-def may_hold(frame: pd.DataFrame, environments: Mapping[str, Mapping[str, Any]]) -> pd.Series[bool]:
-    """Of each row, by the snapshots of the environments that rows name."""
-    before = [name for name, one in environments.items() if "late_starts" not in one]
-    return (frame["policy"] == "cold") & frame["kernel"].isin(LONG_CALLS) & frame["environment"].isin(before)
-
-
-def note(frame: pd.DataFrame) -> str:
-    """One sentence that names the kernels whose times may be too long; empty for none."""
-    if "host_time" not in frame:
-        return ""
-    found = sorted({about(str(name)).label for name in frame.loc[frame["host_time"].eq(True), "kernel"]})
-    return f"Cold times of {' and '.join(found)} may hold time of the host, several times their own." if found else ""

@@ -52,8 +52,8 @@ class ResultSet:
 
     `limit_us` is `roofline.recorded_us`. Added are `math`, `role` (`kernel.role_of`), `limit_share`, `gflops`, and
     `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
-    (`tuned.chosen_untuned`) and `cut_short` (`tuned.cut_short`); `host_time` (`host_time.may_hold`); `superseded`
-    (`selection.superseded`). Rows of a stand-in are those of the real pattern's problem (`sources.joined`)."""
+    (`marks.chosen_untuned`) and `cut_short` (`marks.cut_short`); `superseded` (`selection.superseded`). Rows of a
+    stand-in are those of the real pattern's problem (`marks.joined`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -127,7 +127,6 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         memory_bytes=_memory(kept, folder),
         untuned=marks.chosen_untuned(kept, tuning),
         cut_short=marks.cut_short(kept, tuning),
-        host_time=marks.may_hold(kept, environments),
     )
     frame, patterns = marks.joined(measured)
     return ResultSet(
@@ -167,7 +166,7 @@ def nothing(folder: Path) -> ResultSet:
     """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
     empty = frame_of(())
     frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, cut_short="")
-    frame = frame.assign(untuned=False, host_time=False, superseded=False)
+    frame = frame.assign(untuned=False, superseded=False)
     return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, ())
 
 

@@ -189,7 +189,6 @@ def present(frame: pd.DataFrame) -> set[tuple[str, str]]:
     }
 
 
-def kernels_in(frame: pd.DataFrame, role: str = "") -> list[Selector]:
-    """Every kernel and arithmetic with a time as a selector of its own, in the order of legends; of one role or all."""
-    found = [(name, math) for name, math in present(frame) if not role or about(name).role == role]
-    return [kernel(name, math) for name, math in sorted(found, key=lambda one: (about(one[0]).rank, *one))]
+def kernels_in(frame: pd.DataFrame) -> list[Selector]:
+    """Every kernel and arithmetic with a time as a selector of its own, in the order of legends."""
+    return [kernel(*one) for one in sorted(present(frame), key=lambda one: (about(one[0]).rank, *one))]

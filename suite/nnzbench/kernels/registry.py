@@ -227,11 +227,6 @@ def dense_libraries(math: str) -> tuple[str, ...]:
     return _those(lambda name, one: (one.role, one.work) == ("library", "dense") and math in one.maths)
 
 
-def ours(op: str) -> tuple[str, ...]:
-    """Kernels written here that compute `op`, papers' methods and own designs, in the order of legends."""
-    return _those(lambda name, one: one.role in OURS and name in _registry and op in _registry[name].ops)
-
-
 def baselines(op: str) -> tuple[str, ...]:
     """Kernels that compute `op` and would be run for their speed: all that are registered but studies of others."""
     return _those(lambda name, one: not one.study and name in _registry and op in _registry[name].ops)

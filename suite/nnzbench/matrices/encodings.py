@@ -147,8 +147,6 @@ class Slices:
     entries: NDArray[np.uint8]
     last: NDArray[np.int64]
     """(parts, rows, lanes): place of the slice's last entry among its columns, -1 where there is none."""
-    padding: int
-    """Entries that only break a run."""
 
 
 def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
@@ -178,22 +176,4 @@ def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
     lengths = np.bincount(key, weights=1 + broken, minlength=size).astype(np.int64)
     last = np.full(size, -1, np.int64)
     last[key] = place  # the last of a slice comes last
-    return Slices(lengths.reshape(shape), entries, last.reshape(shape), count - key.size)
-
-
-def columns_of(slices: Slices, part_columns: int, k: int) -> CSR:
-    """The matrix again, in CSR with codebook indices as values: what a decoder reads out of the entries."""
-    _, m, lanes = slices.lengths.shape
-    key = np.repeat(np.arange(slices.lengths.size), slices.lengths.ravel())
-    steps = (slices.entries >> 4).astype(np.int64) + 1
-    total = np.cumsum(steps)
-    starts = np.cumsum(slices.lengths.ravel()) - slices.lengths.ravel()
-    before = np.concatenate([[0], total])[starts]
-    place = total - before[key] - 1
-    codes = slices.entries & 15
-    live = codes > 0
-    part, rest = np.divmod(key[live], m * lanes)
-    row, lane = np.divmod(rest, lanes)
-    dense = np.zeros((m, k), np.float32)
-    dense[row, part * part_columns + place[live] * lanes + lane] = codes[live]
-    return CSR.from_dense(dense)
+    return Slices(lengths.reshape(shape), entries, last.reshape(shape))

@@ -47,9 +47,6 @@ class Row:
     count: int
     """Times the layer occurs in its model."""
     model: str
-    citation: str
-    choice: str
-    """What was chosen where the paper is unclear; empty where it is not."""
     sample: bool = True
     """Whether it is run by default."""
 
@@ -149,9 +146,8 @@ class _Line:
             conv=conv,
             label=label,
         )
-        text = {name: self.fields.get(name) or "" for name in ("model", "citation", "choice")}
-        sample = bool(self._whole("sample", 0, default=1))
-        return Row(_renamed(problem), self._whole("count", 1, default=1), **text, sample=sample)
+        count, sample = self._whole("count", 1, default=1), bool(self._whole("sample", 0, default=1))
+        return Row(_renamed(problem), count, self.fields.get("model") or "", sample)
 
     def _error(self, column: str, what: str) -> TableError:
         return TableError(f"{self.path.name}, line {self.number}, column '{column}': {what}.")
@@ -223,8 +219,7 @@ def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row
             for name, op, k, columns, dtype in variants:
                 sizes, source = (entry.rows, k, columns), f"dlmc:{entry.path}"
                 problem = Problem(experiment, "", op, *sizes, round(sparsity, 4), source, dtype, label=name)
-                choice = f"{_SEQUENCE} tokens per sentence" if entry.model == "transformer" else ""
-                yield Row(_renamed(problem), 1, entry.model, "Sputnik, figure 9 and table I", choice)
+                yield Row(_renamed(problem), 1, entry.model)
 
 
 def dlmc_selection() -> list[index.DlmcEntry]:

@@ -29,6 +29,7 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.files import export
 from nnzbench.records.record import COLUMNS, append, read_records
+from nnzbench.site.index.headlines import HEADLINE
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT, ROOT / "reports", ROOT / "datasets", ROOT / "runners")
@@ -148,8 +149,6 @@ def test_links_lead_somewhere():
 
 
 def test_the_headline_has_the_markers_that_the_report_fills():
-    from nnzbench.site.index.headlines import HEADLINE
-
     readme = text_of(ROOT / "README.md")
     assert len(HEADLINE.findall(readme)) == 1
     assert "| fastest sparse |" in HEADLINE.search(readme)[0]

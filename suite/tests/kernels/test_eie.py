@@ -11,10 +11,9 @@ from on_cpu import matrix, spmm_operands, spmm_problem
 
 from nnzbench.kernels import eie
 from nnzbench.kernels.eie import ColumnTiling, column_tilings, columns_plan, eie_columns
-from nnzbench.kernels.eie import columns_of as column_entries
 from nnzbench.kernels.registry import about
 from nnzbench.matrices import encodings
-from nnzbench.matrices.encodings import PADDING, Coded, columns_of, slices
+from nnzbench.matrices.encodings import PADDING, Coded, slices
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.roofline import row_work
 from nnzbench.plans.architectures import block_shared_bytes
@@ -37,25 +36,41 @@ def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken():
     dense[0, [2, 3, 22]] = (1, 2, 3)  # the paper's example: two zeros, none, then eighteen
     cut = slices(Coded.of(CSR.from_dense(dense)), 1, 40)
     assert [(byte >> 4, byte & 15) for byte in cut.entries.tolist()] == [(2, 1), (0, 2), (15, 0), (2, 3)]
-    assert cut.padding == 1
     assert PADDING == 0xF0
+
+
+def decoded(slices, part_columns, k):
+    """The matrix again, in CSR with codebook indices as values: what a decoder reads out of the entries."""
+    _, m, lanes = slices.lengths.shape
+    key = np.repeat(np.arange(slices.lengths.size), slices.lengths.ravel())
+    steps = (slices.entries >> 4).astype(np.int64) + 1
+    total = np.cumsum(steps)
+    starts = np.cumsum(slices.lengths.ravel()) - slices.lengths.ravel()
+    before = np.concatenate([[0], total])[starts]
+    place = total - before[key] - 1
+    codes = slices.entries & 15
+    live = codes > 0
+    part, rest = np.divmod(key[live], m * lanes)
+    row, lane = np.divmod(rest, lanes)
+    dense = np.zeros((m, k), np.float32)
+    dense[row, part * part_columns + place[live] * lanes + lane] = codes[live]
+    return CSR.from_dense(dense)
 
 
 @pytest.mark.parametrize(("lanes", "part"), [(1, 100), (8, 40), (32, 64), (16, 112)])
 def test_what_is_encoded_is_what_a_decoder_reads(lanes, part):
     coded = Coded.of(encodings.shared(matrix(23, 100, 0.08, empty=(0, 7), full=4)))
     cut = slices(coded, lanes, part)
-    again = columns_of(cut, part, 100)
+    again = decoded(cut, part, 100)
     assert again.pattern_hash() == coded.pattern.pattern_hash()
     assert np.array_equal(coded.codebook[again.values.astype(int)], coded.pattern.values)
-    assert cut.entries.size == coded.pattern.nnz + cut.padding
 
 
 def test_padding_is_as_rare_as_chance_has_it():
     """Of random places at density d, q^16/(1 - q^16) entries break runs for each nonzero of a long slice."""
     pattern = load_sparse(Problem("t", "t", "spmv", 64, 20000, 1, 0.91, "codebook_uniform:0"))
     cut = slices(Coded.of(pattern), 1, 20000)
-    assert cut.padding / pattern.nnz == pytest.approx(0.91**16 / (1 - 0.91**16), rel=0.03)
+    assert cut.entries.size / pattern.nnz - 1 == pytest.approx(0.91**16 / (1 - 0.91**16), rel=0.03)
 
 
 # edges under sanitizers; then one row, one column, an odd count of rows, K of many places, columns in several groups
@@ -210,7 +225,7 @@ def inputs_case(m, k, inputs, dtype="f32", **rows):
 
 def test_entries_hold_the_columns_of_each_slice():
     coded = Coded.of(inputs_case(70, 33, 1.0, empty=(3, 69), full=40).sparse)
-    entries, starts = column_entries(coded, 32)
+    entries, starts = eie.columns_of(coded, 32)
     assert starts.shape == (3, 34)
     dense = np.zeros((70, 33), np.float32)
     for slice, begins in enumerate(starts):

@@ -8,6 +8,7 @@ from on_cpu import fresh_cache, matrix  # noqa: F401
 
 import nnzbench
 from nnzbench.advise import api
+from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels import registry
 from nnzbench.kernels.tensor.spmm import make_plan
 from nnzbench.kernels.tensor.spmm_tilings import tilings
@@ -143,13 +144,10 @@ def test_a_draft_is_checked_where_it_is_made():
 
 
 def test_turning_is_clean_under_sanitizers():
-    from nnzbench.devices.cpu_device import CpuDevice
-    from nnzbench.operators.tokens import kernels_for
-
     layer = api.as_layer(matrix(41, 70, 0.3).to_dense())
     problem = layer.problem("spmm", 33, "f32")
     operands = layer.operands(problem)
-    plan = next(kernels_for("tokens", registry.kernels())["sputnik"].plans(problem, operands, "sm_80"))
+    plan = next(tokens.kernels_for("tokens", registry.kernels())["sputnik"].plans(problem, operands, "sm_80"))
     device = CpuDevice("asan")
     prepared = device.prepare(plan)
     prepared.poison()

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import Kernel, VendorKernel, candidates, kernels, register
 from nnzbench.plans.plan import Candidate, Launch, Plan, Unsupported, plans_that_fit, poison_value
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import DType, Op, Problem
 
 PROBLEM = Problem("t", "p", "spmm", 4, 6, 3, 0.5, "uniform:0")
 
@@ -49,10 +50,6 @@ def test_a_name_is_registered_once(empty_registry):
 
 
 def test_every_kernel_has_one_kind_a_source_and_known_ops_and_dtypes():
-    from typing import get_args
-
-    from nnzbench.problems.problem import DType, Op
-
     found = kernels()
     assert list(found) == sorted(found)
     assert {"sputnik", "sparsert", "balanced", "direct_conv", "cublas", "cusparse"} <= set(found)

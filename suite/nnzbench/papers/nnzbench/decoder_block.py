@@ -37,11 +37,10 @@ APART = 0.05
 """Share of the whole from which on the page tells that it is not the sum of its parts."""
 
 
-def against_dense(level: float, n: int, source: str = "uniform", like: str = "*_kv2048") -> Group:
+def against_dense(level: float, n: int, source: str = "uniform") -> Group:
     """Networks with so many zeros beside those without, at n tokens."""
-    words = f"whole models{KINDS.get(source, '')}, {like.rpartition('_kv')[2]} tokens cached,"
-    cases = rf"{_CASE}_{level:g}_{source}"
-    return Group(words=words, level=level, columns=n, like=like, cases=cases, baseline_cases=rf"{_CASE}_0_")
+    words, cases = f"whole models{KINDS.get(source, '')}, 2048 tokens cached,", rf"{_CASE}_{level:g}_{source}"
+    return Group(words=words, level=level, columns=n, like="*_kv2048", cases=cases, baseline_cases=rf"{_CASE}_0_")
 
 
 LEVELS = (50, 60, 70, 80, 90)

@@ -178,11 +178,9 @@ def test_a_problem_without_a_baseline_enters_no_mean(two):
 
 
 def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
-    from nnzbench.site.generations.page import gpu_colour
-
     order = generations.gpu_order([H200, "unheard-of", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", "unnamed"])
     assert order == ["unnamed", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", H200, "unheard-of"]
-    looks = {gpu_colour(gpu) for gpu in generations_published.listed()}
+    looks = {generations_page.gpu_colour(gpu) for gpu in generations_published.listed()}
     assert len(looks) == len(generations_published.listed())
 
 
