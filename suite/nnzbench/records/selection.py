@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 
 import pandas as pd
@@ -15,7 +14,7 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.problem import case_of
-from nnzbench.records.record import Record, frame_of
+from nnzbench.records.record import Record
 
 CONTEST = ["experiment", "problem", "kernel", "dtype", "math", "policy"]
 """Rows that agree in these compete (`math` is `maths_of` them); one of them is selected."""
@@ -78,17 +77,6 @@ def fastest(frame: pd.DataFrame) -> pd.Series[bool]:
     timed = frame.loc[able, [*CONTEST, "median_us"]]
     best = timed.sort_values("median_us", kind="stable").drop_duplicates(CONTEST)
     return pd.Series(frame.index.isin(best.index), frame.index)
-
-
-def select(records: Iterable[Record]) -> list[Record]:
-    """The same rows in the same order with `selected` true on the fastest alone."""
-    rows = list(records)
-    frame = frame_of(rows)
-    flags = fastest(frame.assign(math=maths_of(frame)))
-    return [
-        row if row.selected == flag else replace(row, selected=bool(flag))
-        for row, flag in zip(rows, flags, strict=True)
-    ]
 
 
 @cache

@@ -10,7 +10,6 @@ from fake_records import write
 from nnzbench.claims import peers
 from nnzbench.claims.verdicts import NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER
 from nnzbench.problems.tables import load
-from nnzbench.records.selection import select
 
 TIMES = peers.read()[2]
 
@@ -78,9 +77,9 @@ def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_pat
         for kernel, us in (("sparsert_paper", 1.0), ("sparsert_rolled", 20.0))
     ]
     near = products(1.0)
-    write(tmp_path / "near" / AUTHORS_GPU / "sparsert_ablation", select(ablated))
+    write(tmp_path / "near" / AUTHORS_GPU / "sparsert_ablation", ablated)
     assert judged(tmp_path / "near", near, gpu=AUTHORS_GPU)["sparsert-unrolling"].verdict == REPRODUCED
-    write(tmp_path / "far" / AUTHORS_GPU / "sparsert_ablation", select(ablated))
+    write(tmp_path / "far" / AUTHORS_GPU / "sparsert_ablation", ablated)
     one = judged(tmp_path / "far", products(1.5), gpu=AUTHORS_GPU)["sparsert-unrolling"]
     assert (one.verdict, one.measured) == (NOT_COMPARABLE, pytest.approx(20.0))
     assert "1.50 times" in one.reason
@@ -88,8 +87,8 @@ def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_pat
 
 def test_a_kernel_that_is_far_on_the_authors_gpu_judges_on_none(tmp_path):
     rows = products(2.0)
-    write(tmp_path / AUTHORS_GPU / "sparsert_table1", select(rows))
-    write(tmp_path / GPU / "sparsert_table1", select([dataclasses.replace(one, gpu=GPU) for one in rows]))
+    write(tmp_path / AUTHORS_GPU / "sparsert_table1", rows)
+    write(tmp_path / GPU / "sparsert_table1", [dataclasses.replace(one, gpu=GPU) for one in rows])
     one = Judged(tmp_path, GPU)["sparsert-spmm-90"]
     assert (one.verdict, one.authors) == (NOT_COMPARABLE, pytest.approx(2.0))
     assert "H200" in one.reason
@@ -165,7 +164,7 @@ def test_a_gain_is_held_between_two_gpus_once_both_are_recorded(tmp_path):
             for kernel, time in (("sparsert_paper", us), ("cublas", 10.0))
         ]
         rows = [dataclasses.replace(r, variant="f32_rowmajor") if r.kernel == "cublas" else r for r in rows]
-        write(tmp_path / gpu / "sparsert_table1", select(rows))
+        write(tmp_path / gpu / "sparsert_table1", rows)
 
     def found():
         return Judged(tmp_path, "tesla-t4")["sparsert-t4-over-v100"]

@@ -12,7 +12,6 @@ from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABL
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
 from nnzbench.kernels.registry import OURS
-from nnzbench.records.selection import select
 
 PAPER = "sparsert_paper"
 
@@ -120,7 +119,7 @@ def test_nothing_recorded_names_the_experiment():
 
 
 def test_records_that_break_the_schema_judge_nothing_and_are_named(tmp_path):
-    path = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0))) / "records.csv"
+    path = write(tmp_path / GPU / "sparsert_table1", table1(5.0)) / "records.csv"
     path.write_bytes(path.read_bytes()[:-20])
     found = judged(tmp_path, figure1(0.73))
     assert found["sparsert-spmm-95"].verdict == NOT_MEASURABLE

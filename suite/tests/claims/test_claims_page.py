@@ -12,12 +12,11 @@ from fake_records import write
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
 from nnzbench.claims.verdicts import Verdict
-from nnzbench.records.selection import select
 from nnzbench.site import build
 
 
 def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
-    write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
+    write(tmp_path / GPU / "sparsert_table1", table1(5.0))
     verdicts = claims.judge(tmp_path, GPU)
     page = claims_page.write(tmp_path, GPU, verdicts)
     first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
@@ -49,7 +48,7 @@ def test_each_paper_is_counted_once_with_all_of_its_claims(tmp_path):
 
 def test_numbers_before_tuning_have_the_mark(tmp_path):
     """cuBLAS was not tuned in fp16, nor under the cold policy."""
-    folder = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
+    folder = write(tmp_path / GPU / "sparsert_table1", table1(5.0))
     fake_records.tuned(
         folder,
         lambda row: ("first",) if (row.kernel, row.dtype) == ("cublas", "f16") or row.policy == "cold" else ("all",),
@@ -66,7 +65,7 @@ def test_numbers_before_tuning_have_the_mark(tmp_path):
 def test_report_judges_the_claims_of_every_gpu_that_has_rows_of_any(tmp_path):
     few, more = (
         [dataclasses.replace(row, gpu=GPU) for row in rows]
-        for rows in (fake_records.table1(policies=("hot",)), select(table1(5.0)))
+        for rows in (fake_records.table1(policies=("hot",)), table1(5.0))
     )
     write(tmp_path / GPU / "sparsert_table1", few)
     (tmp_path / GPU / "claims.md").write_text("of other records")
@@ -95,7 +94,7 @@ def test_a_verdict_without_a_baseline_of_today_counts_there_too(tmp_path):
 
 def test_a_claim_on_a_first_choice_stands_however_little_was_tuned(tmp_path):
     """The paper's heuristic is that whatever a run tries; the best of a dense library is not."""
-    folder = write(tmp_path / GPU / "sputnik_figure1", select(figure1(0.73)))
+    folder = write(tmp_path / GPU / "sputnik_figure1", figure1(0.73))
     for kernel, marks_ in (("sputnik", False), ("cublas", True)):
         fake_records.tuned(folder, lambda row, kernel=kernel: ("first",) if row.kernel == kernel else ("all",))
         one = Judged(tmp_path, GPU)["sputnik-crossover"]

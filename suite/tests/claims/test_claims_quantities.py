@@ -20,7 +20,6 @@ from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
 from nnzbench.problems.tables import load
 from nnzbench.records.beside import MEMORY, Memory
-from nnzbench.records.selection import select
 
 
 def test_a_crossover_is_interpolated_for_the_papers_heuristic_alone(tmp_path):
@@ -225,7 +224,7 @@ def test_of_two_kernels_that_never_meet_the_dense_product_nothing_is_known(tmp_p
 def test_of_several_kernels_on_one_problem_the_fastest_counts_and_any_may_be_untuned(tmp_path):
     name = names("sparsert_table1")[0]
     rows = [row(name, "sputnik", 4.0), row(name, "ring", 2.0), row(name, "cublas", 8.0, "f32_default_nn")]
-    folder = write(tmp_path / GPU / "sparsert_table1", select(rows))
+    folder = write(tmp_path / GPU / "sparsert_table1", rows)
     tuned(folder, lambda one: ("first",) if one.kernel == "sputnik" else ("all",))
     asked = Quantity(Selector("both", ("sputnik", "ring")), CUBLAS, ALL, experiment="sparsert_table1")
     found = Records(tmp_path, GPU).measure(asked, judging=False)
@@ -238,7 +237,7 @@ def test_the_ideal_is_the_share_that_is_kept_of_what_is_above_the_overhead(tmp_p
     at = {"sparsity": 0.9, "floor_us": 1.0}
     rows = [row(first, "ring", 4.0, **at), row(first, "cublas", 11.0, "f32_default_nn", **at)]
     rows += [row(second, "ring", 9.0, sparsity=0.9, floor_us=None), row(second, "cublas", 9.0, "f32_default_nn")]
-    write(tmp_path / GPU / "sparsert_table1", select(rows))
+    write(tmp_path / GPU / "sparsert_table1", rows)
     asked = Quantity(Selector("ring", ("ring",)), CUBLAS, ALL, "over ideal", "sparsert_table1")
     found = Records(tmp_path, GPU).measure(asked, judging=False)
     assert (found.value, found.have) == (pytest.approx(2.0), 1)
@@ -300,7 +299,7 @@ def test_what_kernels_times_say_alone(tmp_path):
         for p in load("sparsert_table1", False)
         if p.dtype == "f32"
     ]
-    folder = write(tmp_path / "b" / GPU / "sparsert_table1", select(products))
+    folder = write(tmp_path / "b" / GPU / "sparsert_table1", products)
     tuned(folder, lambda one: ("all",))
     judgements = Judged(tmp_path / "b", GPU)
     assert judgements["sparsert-time"].measured == pytest.approx(0.5)

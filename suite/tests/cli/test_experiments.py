@@ -7,7 +7,6 @@ from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
 from nnzbench.problems.experiment import Experiment, UnknownExperiment
 from nnzbench.problems.tables import experiments_with_tables
-from nnzbench.records.selection import select
 from nnzbench.report.pages.page import Page
 from nnzbench.site.build import build
 
@@ -40,7 +39,7 @@ def test_an_experiment_without_a_page_gets_the_generic_one(monkeypatch, tmp_path
         fake_records.record(experiment="later", problem="p_90", kernel=kernel, variant=variant)
         for kernel, variant in (("sputnik", "v"), ("cublas", "f32_default_nn"))
     ]
-    fake_records.write(tmp_path / "nvidia-h200" / "later", select(rows))
+    fake_records.write(tmp_path / "nvidia-h200" / "later", rows)
     assert page_of("later") is None
     with pages_alone():
         (built,) = build(tmp_path, ["later"])

@@ -14,7 +14,6 @@ from nnzbench.claims.rules import RULES
 from nnzbench.claims.verdicts import Verdict, judge, read
 from nnzbench.problems.tables import load
 from nnzbench.records.record import Record
-from nnzbench.records.selection import select
 
 AUTHORS_GPU = "nvidia-h200"
 """On which the authors' codes were timed."""
@@ -84,5 +83,5 @@ class Judged(dict[str, Verdict]):
 def judged(tmp_path: Path, *sets: list[Record], gpu: str = GPU) -> Judged:
     """The verdicts on the claims by records, which are written to the folders of their experiments."""
     for rows in sets:
-        write(tmp_path / gpu / rows[0].experiment, select(rows))
+        write(tmp_path / gpu / rows[0].experiment, rows)
     return Judged(tmp_path, gpu)

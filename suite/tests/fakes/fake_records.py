@@ -15,7 +15,7 @@ import pandas as pd
 from nnzbench.facts.results import derived, load
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
-from nnzbench.records.selection import maths_of, select
+from nnzbench.records.selection import fastest, maths_of
 from nnzbench.report import render
 from nnzbench.report.data.published import sparsert_table1
 
@@ -74,6 +74,14 @@ def by_law(
     return rows
 
 
+def select(records: Iterable[Record]) -> list[Record]:
+    """The same rows in the same order with `selected` true on the fastest alone, as a run leaves them."""
+    rows = list(records)
+    frame = frame_of(rows)
+    flags = fastest(frame.assign(math=maths_of(frame)))
+    return [dataclasses.replace(row, selected=bool(flag)) for row, flag in zip(rows, flags, strict=True)]
+
+
 def failed(row: Record, status: str, reason: str) -> Record:
     """The same row without a time."""
     blank = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "relative_error"))
@@ -105,8 +113,8 @@ def table1(seed: int = 0, policies: Iterable[str] = ("hot", "cold"), scale: floa
 
 
 def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | None = None) -> Path:
-    """Writes records.csv and environment.json in `folder`, which it returns."""
-    append(folder / "records.csv", rows)
+    """Writes records.csv, its fastest rows selected, and environment.json in `folder`, which it returns."""
+    append(folder / "records.csv", select(rows))
     snapshot = environment or {"time": "2026-11-21T10:00:00Z", "gpu": {"name": "NVIDIA H200", "driver": "580.95"}}
     (folder / "environment.json").write_text(json.dumps(snapshot), encoding="utf-8")
     return folder

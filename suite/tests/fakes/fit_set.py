@@ -7,7 +7,6 @@ import dataclasses
 import fake_records
 
 from nnzbench.matrices import index
-from nnzbench.records.selection import select
 
 GPU = "nvidia-b100"
 SNAPSHOT = {
@@ -47,4 +46,4 @@ def fit_rows():
     names = ["01_64x256x3136_90_dlmc", "02_256x64x3136_90_dlmc", "07_512x2048x49_90_dlmc", "20_1024x1024x49_90_dlmc"]
     made = [row(name, variant=variant) for name in names for variant in ("a", "b")]
     made[1] = dataclasses.replace(made[1], median_us=3.0, q1_us=2.9, q3_us=3.1)
-    return select([*made, fake_records.failed(row(variant="c"), "wrong", "far from the reference")])
+    return fake_records.select([*made, fake_records.failed(row(variant="c"), "wrong", "far from the reference")])

@@ -13,7 +13,6 @@ from nnzbench.papers.catalogue import page_of
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
-from nnzbench.records.selection import select
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
 
@@ -42,7 +41,7 @@ def records(
                     q3_us=time, flops=2.0 * nnz * depth,
                 )
             )  # fmt: skip
-    return select(rows)
+    return rows
 
 
 def view_of(folder: Path, experiment: str, timed: Iterable[Timed | Record]) -> View:

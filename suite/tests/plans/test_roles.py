@@ -6,7 +6,7 @@ import fake_records
 import numpy as np
 import pytest
 from draft_figures import figures_in_draft  # noqa: F401
-from fake_records import to_frame
+from fake_records import select, to_frame
 from fakes import FakeKernel
 
 from nnzbench.facts.data import Data
@@ -20,7 +20,6 @@ from nnzbench.measure.roofline import dense_work, row_work
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import append
-from nnzbench.records.selection import select
 from nnzbench.report.draw import style
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.index import headlines

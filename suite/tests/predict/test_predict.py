@@ -17,7 +17,6 @@ from nnzbench.predict import holdouts, launching, page, published
 from nnzbench.predict.model import MEMORY, bound, calibrate, gpu, listed, transfer
 from nnzbench.predict.records import SAME_CHIP, UNJUDGED, cannot, predict
 from nnzbench.records.record import RecordError
-from nnzbench.records.selection import select
 
 H200, T4, A100 = "nvidia-h200", "tesla-t4", "nvidia-a100-sxm4-40gb"
 V100 = "tesla-v100-sxm2-16gb"
@@ -94,7 +93,7 @@ def written(reports, slug, scale, count=30):
         for at in range(count)
         for kernel, variant in (("sputnik", "y4"), ("cublas", "f32_default_nn"))
     ]  # fmt: skip
-    fake_records.write(reports / slug / "sparsert_table1", select(rows))
+    fake_records.write(reports / slug / "sparsert_table1", rows)
 
 
 def test_records_of_one_gpu_become_times_of_another_and_its_own_calibrate(tmp_path):
@@ -118,7 +117,7 @@ def test_what_nothing_tells_the_error_of_is_not_predicted(tmp_path):
     row = fake_records.record(
         problem="01_64x256x3136_90_dlmc", kernel="flash_llm", variant="f16", dtype="f16", gpu=H200
     )
-    fake_records.write(tmp_path / H200 / "llm_layers", select([row]))
+    fake_records.write(tmp_path / H200 / "llm_layers", [row])
     predicted = predict(tmp_path, "llm_layers", A100).rows
     assert predicted["predicted_us"].isna().all()
     assert set(predicted["how"]) == {UNJUDGED}
@@ -248,7 +247,7 @@ def test_a_sparse_product_is_told_by_the_same_program_on_the_same_matrix(tmp_pat
             fake_records.timed("sputnik", us, variant, **sizes, pattern=pattern, gpu=slug, floor_us=1.0)
             for (pattern, variant), us in timed.items()
         ]
-        fake_records.write(tmp_path / slug / "sparsert_table1", select(rows))
+        fake_records.write(tmp_path / slug / "sparsert_table1", rows)
     found = holdouts.recorded(tmp_path)
     assert sorted(zip(found["pattern"], found["variant"], found["us"], strict=True)) == [
         ("p", "y8", 30.0), ("p", "y8", 31.0),
@@ -265,7 +264,7 @@ def test_recorded_products_are_held_out_beside_the_published_ones(tmp_path):
         )
         for row in theirs.itertuples()
     ]  # fmt: skip
-    fake_records.write(tmp_path / H200 / "gemm_2to4", select(rows))
+    fake_records.write(tmp_path / H200 / "gemm_2to4", rows)
     found = holdouts.products_and_records(tmp_path, sparse=False)
     mine = found[found["gpu"] == H200]
     assert len(mine) == len(theirs)
@@ -279,7 +278,7 @@ def test_a_recorded_2to4_product_that_was_not_tuned_is_no_time_beside_searched_o
         fake_records.timed("cusparselt", 9.0, "f16_default", problem=f"2to4_x_4096x4096x{n}_50_nm_f16", n=n, **sizes)
         for n in (64, 256)
     ]
-    folder = fake_records.write(tmp_path / H200 / "gemm_2to4", select(rows))
+    folder = fake_records.write(tmp_path / H200 / "gemm_2to4", rows)
     fake_records.tuned(folder, lambda row: ["all" if row.n == 64 else "first"])
     found = holdouts.recorded_products(load(folder), sparse=True)
     assert list(found["n"]) == [64]

@@ -14,7 +14,7 @@ from pathlib import Path
 import fake_records
 import pyarrow as pa
 import pytest
-from fake_records import replace_all
+from fake_records import replace_all, select
 from fit_set import GPU, SNAPSHOT, fit_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,6 @@ from nnzbench.contribute import kit, snapshots
 from nnzbench.contribute.validate import validate
 from nnzbench.records import record
 from nnzbench.records.record import read_table, write_parquet
-from nnzbench.records.selection import select
 
 SETS = max(30, int(os.environ.get("NNZBENCH_HOSTILE") or 0))
 TUNING = "problem,dtype,kernel,device,policies,candidates,ok,seconds,scope,gpu_seconds,untuned\n"

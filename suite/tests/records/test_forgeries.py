@@ -13,7 +13,6 @@ import pytest
 from nnzbench import paths
 from nnzbench.contribute.validate import validate
 from nnzbench.records.record import Record, read_records
-from nnzbench.records.selection import select
 
 GPU, EXPERIMENT, PROBLEMS = "nvidia-h200", "sputnik_figure7", 12
 TIMES = ("median_us", "q1_us", "q3_us")
@@ -33,7 +32,7 @@ def real() -> tuple[list[Record], dict[str, dict[str, Any]]]:
 
 def found(root: Path, rows: list[Record], snapshots: dict[str, dict[str, Any]]) -> tuple[list[str], list[str]]:
     """Faults and notes on such a set."""
-    folder = fake_records.write(root / GPU / EXPERIMENT, select(rows))
+    folder = fake_records.write(root / GPU / EXPERIMENT, rows)
     for name, one in snapshots.items():
         (folder / name).write_text(json.dumps(one))
     told = validate(folder)

@@ -1,10 +1,10 @@
 import dataclasses
 
 import pytest
-from fake_records import failed, record, timed
+from fake_records import failed, record, select, timed
 
 from nnzbench.records.record import frame_of
-from nnzbench.records.selection import math_class, maths_of, select, superseded
+from nnzbench.records.selection import math_class, maths_of, superseded
 
 
 def row(variant, us, **changes):

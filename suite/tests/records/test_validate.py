@@ -6,7 +6,7 @@ import json
 import fake_records
 import pytest
 from click.testing import CliRunner
-from fake_records import replace_all
+from fake_records import replace_all, select
 from fit_set import ENTRY, GPU, PROBLEM, SNAPSHOT, SPARSITY, fit_rows, row
 
 from nnzbench import paths
@@ -15,7 +15,6 @@ from nnzbench.contribute.validate import validate
 from nnzbench.matrices import generate
 from nnzbench.problems import tables
 from nnzbench.records.beside import MEMORY, Memory
-from nnzbench.records.selection import select
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,6 @@ from nnzbench.predict.model import FEWEST
 from nnzbench.predict.records import predict
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError, append, read_records
-from nnzbench.records.selection import select
 
 RUNNER = "contribute"
 H200, NAME = "nvidia-h200", "NVIDIA H200"
@@ -126,7 +125,7 @@ def test_an_archive_taken_in_calibrates_predictions(tmp_path):
             for kernel, us in (("sputnik", 10.0 + every.index(one)), ("cublas", 8.0)):
                 time = dict.fromkeys(("median_us", "q1_us", "q3_us"), us * times)
                 rows.append(fake_records.record(kernel=kernel, variant=f"f16_heuristic_{at}", **told, **time))
-        fake_records.write(folder / slug / "dlmc_n512", select(rows), {"gpu": {"name": name, "slug": slug}})
+        fake_records.write(folder / slug / "dlmc_n512", rows, {"gpu": {"name": name, "slug": slug}})
     kit.unpack(kit.archive(theirs, "nvidia-h100-80gb-hbm3"), reports)
     made = predict(reports, "dlmc_n512", "H100").rows
     rest = made[made["how"].str.startswith("calibrated") & (made["kernel"] == "sputnik")]

@@ -14,7 +14,6 @@ from nnzbench.facts.results import load
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import read_records
-from nnzbench.records.selection import select
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
 from nnzbench.site.generations.models import pruned_model
@@ -44,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         nnz=round((1 - problem.sparsity) * problem.m * problem.k),
                     )
                 )  # fmt: skip
-    return fake_records.write(tmp_path_factory.mktemp("r") / "nvidia-h200" / "dlmc_n512", select(rows))
+    return fake_records.write(tmp_path_factory.mktemp("r") / "nvidia-h200" / "dlmc_n512", rows)
 
 
 def test_the_table_has_the_published_matrices_and_a_sample_of_every_stratum() -> None:

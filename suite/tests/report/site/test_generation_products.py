@@ -10,7 +10,6 @@ from nnzbench.facts.results import load
 from nnzbench.papers.nnzbench import gemm_2to4
 from nnzbench.predict import holdouts, published
 from nnzbench.predict.model import listed
-from nnzbench.records.selection import select
 from nnzbench.site.generations import products
 
 H100 = "nvidia-h100-80gb-hbm3"
@@ -55,7 +54,7 @@ def test_what_was_measured_stands_beside_what_was_published_and_is_told_no_more(
         name = f"{label}_llama_1b_2048x2048x64_{'0_uniform' if label == 'dense' else '50_nm'}_f16"
         predicted = sizes | {"kernel": kernel, "variant": "f16_rowmajor_algo00", "problem": name, "nnz": nnz}
         rows.append(fake_records.record(**predicted, sparsity=1 - nnz / 2048**2, median_us=us, q1_us=us, q3_us=us))
-    fake_records.write(tmp_path / H100 / "gemm_2to4", select(rows))
+    fake_records.write(tmp_path / H100 / "gemm_2to4", rows)
     times = products.times([load(tmp_path / H100 / "gemm_2to4")])
     mine = times[(times["gpu"] == H100) & (times["math"] == "f16")]
     measured = mine[mine["how"] == "measured"]

@@ -16,7 +16,6 @@ from fake_records import replace_all
 from nnzbench.cli import main
 from nnzbench.facts.results import geometric_mean
 from nnzbench.records.record import RecordError
-from nnzbench.records.selection import select
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.generations import published as generations_published
@@ -46,7 +45,7 @@ def rows(gpu, **changes):
     at = (T4, H200).index(gpu)
     times = {key: both[at] for key, both in TIMES.items()} | (TENSOR if gpu == H200 else {})
     sizes = {name: tuple(map(int, name.split("_")[1].split("x"))) for name in NAMES}
-    made = [
+    return [
         fake_records.record(
             **{
                 "problem": name, "gpu": gpu, "kernel": kernel, "variant": variant, "dtype": dtype, "median_us": time,
@@ -57,7 +56,6 @@ def rows(gpu, **changes):
         for name, (m, k, n) in sizes.items()
         for (kernel, variant, dtype), time in times.items()
     ]  # fmt: skip
-    return select(made)
 
 
 def put(tmp_path, gpu, records, experiment="sparsert_table1"):
@@ -269,7 +267,7 @@ def test_beside_a_published_time_stands_the_papers_method(tmp_path):
         for row in rows(H200)
         if row.kernel == "sparsert" and row.problem != NAMES[2]
     ]
-    put(tmp_path, H200, select([*rows(H200), *methods]))
+    put(tmp_path, H200, [*rows(H200), *methods])
     frame = generations.tabulate(generations.load_sets(tmp_path))
     mine = frame[(frame["gpu"] == H200) & frame["case"].isin([generations.case_of(name) for name in NAMES])]
     assert mine.loc[mine["role"] == "best", "kernel"].tolist() == ["sparsert"] * 3

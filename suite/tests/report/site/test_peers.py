@@ -12,7 +12,6 @@ from fake_records import write
 from nnzbench.claims import peers
 from nnzbench.claims.quantities import Records
 from nnzbench.kernels.registry import about
-from nnzbench.records.selection import select
 from nnzbench.site import peers_page
 
 REAL = next(match for match in peers.MATCHES if match.session == "table1_real")
@@ -44,7 +43,7 @@ def recorded(gain: float, dense: float = 1.0, count: int = 99):
             row(kernel="cublas", us=other["median_us"] * dense, variant="f32_rowmajor", **same),
             row(kernel="ring", us=0.5, variant="m32", **same),
         ]
-    return select(rows)
+    return rows
 
 
 def first_block(tmp_path, rows):
@@ -83,7 +82,7 @@ def test_tensor_core_codes_are_set_beside_layers_of_language_models(tmp_path, co
         same = {"problem": f"p{place}", "experiment": "llm_layers", "source": "uniform:0", "dtype": "f16", **sizes}
         rows.append(row(kernel=code, us=one.median_us / 2, variant="split", policy="cold", **same))
         rows.append(row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="cold", **same))
-    write(tmp_path / GPU / "llm_layers", select(rows))
+    write(tmp_path / GPU / "llm_layers", rows)
     blocks = {block.policy: block for block in peers.blocks_of(Records(tmp_path, GPU).data, match, peers.read()[2])}
     facts, word = told(blocks["cold"])
     assert facts["n"]["here"] == len(original) == facts["wins"]["plain"]
@@ -117,7 +116,7 @@ def test_this_projects_own_designs_are_never_judged(tmp_path):
             row(kernel="direct_conv", us=100.0, variant="paper_sbs4", **same),
             row(kernel="direct_conv", us=1.0, variant="staged_r16", **same),
         ]
-    write(tmp_path / GPU / "direct_conv_table6", select(rows))
+    write(tmp_path / GPU / "direct_conv_table6", rows)
     block = peers.blocks_of(Records(tmp_path, GPU).data, match, peers.read()[2])[0]
     assert set(block.rows["here0"]) == {100.0}
     assert set(block.rows["own"]) == {1.0}
@@ -202,7 +201,7 @@ def test_every_problem_that_a_comparison_lacks_is_counted_under_a_reason(tmp_pat
             row(kernel="flash_llm", us=9.0, variant="split", policy="hot", **same),
             row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="hot", **same),
         ]
-    write(tmp_path / GPU / "llm_layers", select(rows))
+    write(tmp_path / GPU / "llm_layers", rows)
     page = peers_page.write(tmp_path, GPU)
     text = page.read_text(encoding="utf-8")
     assert "Sputnik on real pruned layers, of 30 problems: not recorded here: 10." in text

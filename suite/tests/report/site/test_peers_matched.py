@@ -14,7 +14,6 @@ from fake_records import write
 from nnzbench.claims import peers
 from nnzbench.claims.peers import Match, Pair
 from nnzbench.claims.quantities import Records
-from nnzbench.records.selection import select
 
 PAIR = Pair("tuned", "the fastest found", "sputnik", "", "the fastest tile")
 HERE = {"problem": "p", "m": 8, "k": 16, "n": 32, "sparsity": 0.9, "source": "uniform:0"}
@@ -50,7 +49,7 @@ def beside(tmp_path: Path, asked: Match, times: pd.DataFrame, **changes: object)
         row(kernel="sputnik", us=6.0, variant="v", **same),
         row(kernel="cublas", us=12.0, variant="f32_rowmajor", **same),
     ]
-    write(tmp_path / GPU / "sparsert_table1", select(rows))
+    write(tmp_path / GPU / "sparsert_table1", rows)
     (block,) = peers.blocks_of(Records(tmp_path, GPU).data, asked, times)
     return block.rows.iloc[0]
 
