@@ -7,16 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fake_records import by_law, record, tuned
+from fake_records import by_law, tuned
 from own_files import has_safetensors, write_all
 
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Sizes
-from nnzbench.advise.recorded import Recorded, load, trial_rows
+from nnzbench.advise.recorded import Recorded, load
 from nnzbench.cli import main
-from nnzbench.matrices import index
 from nnzbench.records.record import RecordError, append
 
 
@@ -293,52 +292,6 @@ def test_half_precision_of_either_kind_is_estimated_from_fp16_and_too_little_of_
         ask(recorded, "256x256@0.5", 8, op="sddmm")
 
 
-@pytest.mark.parametrize("damage", ["cut", "header", "number", "bytes", "link", "linked tuning"])
-def test_damaged_records_are_one_sentence(tmp_path, damage):
-    path = tmp_path / "nvidia-h200" / "e" / "records.csv"
-    append(path, RECORDS[:30])
-    text = path.read_text()
-    if damage == "cut":
-        path.write_text("")
-    elif damage == "header":
-        path.write_text(text.replace("schema", "x", 1))
-    elif damage == "number":
-        path.write_text(text.replace(",256,", ",zwei,"))
-    elif damage == "bytes":
-        path.write_bytes(b"\xff\xfe" + text.encode())
-    elif damage == "linked tuning":
-        (tmp_path / "elsewhere.csv").write_text("problem,dtype,kernel,device,policies,candidates,ok,seconds,scope\n")
-        path.with_name("tuning.csv").symlink_to(tmp_path / "elsewhere.csv")
-    else:
-        path.rename(tmp_path / "elsewhere.csv")
-        path.symlink_to(tmp_path / "elsewhere.csv")
-    with pytest.raises(RecordError):
-        load("nvidia-h200", [tmp_path])
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", '{"matrix": "no/such.smtx", "measured": {}}', "link"])
-def test_a_damaged_trial_is_one_sentence(tmp_path, damage):
-    append(tmp_path / "nvidia-h200" / "e" / "records.csv", RECORDS[:30])
-    path = tmp_path / "nvidia-h200" / "best_trial" / "trial.jsonl"
-    path.parent.mkdir()
-    if damage == "link":
-        path.symlink_to(tmp_path / "elsewhere")
-        (tmp_path / "elsewhere").write_text("")
-    else:
-        path.write_text(damage + "\n")
-    with pytest.raises(RecordError, match=r"trial\.jsonl"):
-        load("nvidia-h200", [tmp_path])
-
-
-def test_tf32_is_told_from_fp32_by_what_its_kernel_says(tmp_path):
-    rows = [record(kernel=kernel, variant="n32", selected=True) for kernel in ("tensor_spmm_tf32", "ring")]
-    append(tmp_path / "nvidia-h200" / "e" / "records.csv", rows)
-    found = load("nvidia-h200", [tmp_path])._frame
-    assert dict(zip(found["kernel"], found["math"], strict=True)) == {"tensor_spmm_tf32": "tf32", "ring": "f32"}
-    tried = {"matrix": next(iter(index.dlmc())), "dtype": "f32", "n": 32, "measured": {"tensor_spmm_tf32": 5.0}}
-    assert list(trial_rows([tried])["math"]) == ["tf32"]
-
-
 def test_no_estimate_is_below_what_a_launch_takes(recorded):
     model = recorded.models("spmm", "f32")["sputnik", "f32", "hot"]
     least = 0.65 * min(law("cublas", 256, 256, 8, 0), law("sputnik", 256, 256, 8, 3277))
@@ -353,37 +306,6 @@ def test_every_format_is_estimated(tmp_path, folder):
     answers = json.loads(result.stdout)["answers"]
     assert len(answers) == len(files)
     assert all(one["estimated"] and one["widths"][0]["entries"][0]["hot_us"] for one in answers)
-
-
-def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
-    """Invented times of neighbouring widths, a fifth above what is recorded, are believed; other kernels stay."""
-    name = next(iter(index.dlmc()))
-    rows = [replace(row, source=f"dlmc:{name}" if at < 9 else row.source) for at, row in enumerate(RECORDS)]
-    append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", rows)
-    everything = load("nvidia-h200", [tmp_path])
-    left = load("nvidia-h200", [tmp_path], frozenset([f"dlmc:{name}"]))
-    assert len(left._frame) == len(everything._frame) - 9
-    before, entry = left.models("spmm", "f32"), index.dlmc()[name]
-    widths = (24, 28, 36, 40)
-    said = before["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, n, entry.nnz) for n in (*widths, 32)])
-    tried = [
-        {"matrix": name, "dtype": "f32", "n": n, "measured": {"cublas": 1.2 * float(us)}}
-        for n, us in zip(widths, said, strict=False)
-    ]
-    here = left.joined(trial_rows(tried)).models("spmm", "f32")
-    (found,) = here["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, 32, entry.nnz)])
-    assert float(found) == pytest.approx(1.2 * float(said[-1]), rel=0.07)
-    assert here["sputnik", "f32", "hot"] is before["sputnik", "f32", "hot"]
-    with pytest.raises(ValueError, match="is no time"):
-        trial_rows([{**tried[0], "measured": {"cublas": -1.0}}])
-
-
-def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", RECORDS)
-    assert load("H200", [tmp_path]).gpu == "nvidia-h200"
-    append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", RECORDS)
-    with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
-        load("nvidia", [tmp_path])
 
 
 def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(folder):

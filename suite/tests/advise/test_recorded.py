@@ -1,0 +1,100 @@
+"""What estimates are made from: records and a trial's times as they are read, and what is refused of them."""
+
+from dataclasses import replace
+
+import pytest
+from fake_records import by_law, record
+
+from nnzbench.advise.model import Sizes
+from nnzbench.advise.recorded import load, trial_rows
+from nnzbench.matrices import index
+from nnzbench.records.record import RecordError, append
+
+LAWS = {
+    ("cublas", "f32_x"): lambda m, k, n, nnz: 4.0 + 2e-9 * m * k * n,
+    ("sputnik", "v"): lambda m, k, n, nnz: 2.0 + 2e-8 * nnz * n + 1e-7 * m * n,
+}
+RECORDS = by_law(LAWS, "sputnik_rnn", (256, 512, 1024, 2048), (256, 1024, 2048), (8, 64, 512), levels=(0.8, 0.95))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda text: b"",
+        lambda text: text.replace(b"schema", b"x", 1),
+        lambda text: text.replace(b",256,", b",zwei,"),
+        lambda text: b"\xff\xfe" + text,
+    ],
+)
+def test_damaged_records_are_one_sentence(tmp_path, damaged):
+    path = tmp_path / "nvidia-h200" / "e" / "records.csv"
+    append(path, RECORDS[:30])
+    path.write_bytes(damaged(path.read_bytes()))
+    with pytest.raises(RecordError):
+        load("nvidia-h200", [tmp_path])
+
+
+@pytest.mark.parametrize("name", ["records.csv", "tuning.csv"])
+def test_a_linked_file_is_refused(tmp_path, name):
+    folder = tmp_path / "nvidia-h200" / "e"
+    append(folder / "records.csv", RECORDS[:30])
+    (folder / "tuning.csv").write_text("problem,dtype,kernel,device,policies,candidates,ok,seconds,scope\n")
+    load("nvidia-h200", [tmp_path])
+    (folder / name).rename(tmp_path / "elsewhere.csv")
+    (folder / name).symlink_to(tmp_path / "elsewhere.csv")
+    with pytest.raises(RecordError):
+        load("nvidia-h200", [tmp_path])
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"matrix": "no/such.smtx", "measured": {}}', "link"])
+def test_a_damaged_trial_is_one_sentence(tmp_path, damage):
+    append(tmp_path / "nvidia-h200" / "e" / "records.csv", RECORDS[:30])
+    path = tmp_path / "nvidia-h200" / "best_trial" / "trial.jsonl"
+    path.parent.mkdir()
+    if damage == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").write_text("")
+    else:
+        path.write_text(damage + "\n")
+    with pytest.raises(RecordError, match=r"trial\.jsonl"):
+        load("nvidia-h200", [tmp_path])
+
+
+def test_tf32_is_told_from_fp32_by_what_its_kernel_says(tmp_path):
+    rows = [record(kernel=kernel, variant="n32", selected=True) for kernel in ("tensor_spmm_tf32", "ring")]
+    append(tmp_path / "nvidia-h200" / "e" / "records.csv", rows)
+    found = load("nvidia-h200", [tmp_path])._frame
+    assert dict(zip(found["kernel"], found["math"], strict=True)) == {"tensor_spmm_tf32": "tf32", "ring": "f32"}
+    tried = {"matrix": next(iter(index.dlmc())), "dtype": "f32", "n": 32, "measured": {"tensor_spmm_tf32": 5.0}}
+    assert list(trial_rows([tried])["math"]) == ["tf32"]
+
+
+def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
+    """Invented times of neighbouring widths, a fifth above what is recorded, are believed; other kernels stay."""
+    name = next(iter(index.dlmc()))
+    rows = [replace(row, source=f"dlmc:{name}" if at < 9 else row.source) for at, row in enumerate(RECORDS)]
+    append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", rows)
+    everything = load("nvidia-h200", [tmp_path])
+    left = load("nvidia-h200", [tmp_path], frozenset([f"dlmc:{name}"]))
+    assert len(left._frame) == len(everything._frame) - 9
+    before, entry = left.models("spmm", "f32"), index.dlmc()[name]
+    widths = (24, 28, 36, 40)
+    said = before["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, n, entry.nnz) for n in (*widths, 32)])
+    tried = [
+        {"matrix": name, "dtype": "f32", "n": n, "measured": {"cublas": 1.2 * float(us)}}
+        for n, us in zip(widths, said, strict=False)
+    ]
+    here = left.joined(trial_rows(tried)).models("spmm", "f32")
+    (found,) = here["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, 32, entry.nnz)])
+    assert float(found) == pytest.approx(1.2 * float(said[-1]), rel=0.07)
+    assert here["sputnik", "f32", "hot"] is before["sputnik", "f32", "hot"]
+    with pytest.raises(ValueError, match="is no time"):
+        trial_rows([{**tried[0], "measured": {"cublas": -1.0}}])
+
+
+def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", RECORDS)
+    assert load("H200", [tmp_path]).gpu == "nvidia-h200"
+    append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", RECORDS)
+    with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
+        load("nvidia", [tmp_path])
