@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices import torch_process
 from nnzbench.matrices.formats import MatrixError, require_memory
-from nnzbench.plans.plan import one_line
+from nnzbench.plans.plan import from_bf16, one_line
 
 MAX_BYTES = 1 << 31
 """Largest array read, uncompressed."""
@@ -196,7 +196,7 @@ class Safetensors:
         with reading(where, "whole", (ValueError,)):
             array = np.fromfile(self._path, _TYPES[kind], math.prod(shape), offset=self._start + begin).reshape(shape)
         if kind == "BF16":
-            array = (array.astype(np.uint32) << 16).view(np.float32)
+            array = from_bf16(array)
         return array, _NAMES.get(kind, array.dtype.name)
 
 

@@ -15,7 +15,7 @@ from nnzbench.operators import arrays
 from nnzbench.operators.arrays import OperatorError
 from nnzbench.operators.packed import Packed
 from nnzbench.operators.tokens import BIAS
-from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported, from_bf16
 from nnzbench.problems.buffers import stored
 from nnzbench.problems.operands import round_to, storage_dtype
 
@@ -126,7 +126,7 @@ class Operator:
         finally:
             prepared.close()
         if bf16:
-            result = (result.astype(np.uint32) << 16).view(np.float32)
+            result = from_bf16(result)
         if out is None:
             return result
         out[...] = result

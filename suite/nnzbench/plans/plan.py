@@ -209,6 +209,16 @@ def plans_that_fit(choices: Iterable[T], make: Callable[[T], Plan], otherwise: s
         raise refusal
 
 
+def bf16_bits(array: Array) -> Array:
+    """bf16 as devices store it: the upper halves of the float32 numbers, already rounded, that the host has of it."""
+    return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits: Array) -> Array:
+    """The float32 numbers whose upper halves are given, in any type of 16 bits."""
+    return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
 def poison_value(dtype: np.dtype[Any]) -> float | int:
     """NaN for floating outputs, the largest value for integers."""
     return float("nan") if np.issubdtype(dtype, np.floating) else int(np.iinfo(dtype).max)

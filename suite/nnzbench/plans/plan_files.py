@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, from_bf16
 
 _DIGIT = 1024
 """Positions are probed in digits that every type of an output holds exactly, fp16 too."""
@@ -65,7 +65,7 @@ class _Moved:
     def __call__(self, raw: Array) -> Array:
         flat = raw.ravel()
         if flat.dtype.kind in "iu" and flat.itemsize == 2:  # bf16 is stored as its bits
-            flat = (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            flat = from_bf16(flat)
         return np.concatenate([np.zeros(1, flat.dtype), flat])[self.places]
 
 

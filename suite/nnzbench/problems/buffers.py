@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnzbench.plans.plan import Array, Plan
+from nnzbench.plans.plan import Array, Plan, bf16_bits
 from nnzbench.problems.operands import Operands
 
 
 def stored(array: Array, bf16: bool) -> Array:
     """An operand as it lies in device memory: bf16, kept on the host as rounded float32, by its upper 16 bits."""
-    if not bf16:
-        return array
-    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return bf16_bits(array) if bf16 else array
 
 
 def inputs(plan: Plan, operands: Operands, turned: bool = False) -> dict[str, str]:

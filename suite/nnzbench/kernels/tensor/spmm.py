@@ -10,10 +10,10 @@ import numpy as np
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.spmm_tilings import Tiling, tilings
-from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, Form, from_bf16, stored_dense
+from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, Form, stored_dense
 from nnzbench.plans.architectures import architecture, block_shared_bytes
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported, from_bf16, plans_that_fit
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import ITEM_BYTES, Problem
 

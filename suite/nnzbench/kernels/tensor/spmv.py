@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.kernels.tensor.strips import from_bf16, stored_dense, stored_weights
+from nnzbench.kernels.tensor.strips import stored_dense, stored_weights
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int64s, Plan, Uint32s, Unsupported
+from nnzbench.plans.plan import Array, Int64s, Plan, Uint32s, Unsupported, from_bf16
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Uint32s, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Uint32s, Unsupported, bf16_bits
 from nnzbench.problems.operands import to_e4m3
 from nnzbench.problems.parts import Part, over_parts
 
@@ -31,14 +31,7 @@ def stored_dense(array: Array, dtype: str) -> Array:
 
 def stored(array: Array) -> Array:
     """fp16 as it is, fp32 that is rounded to bf16 as its upper half."""
-    if array.dtype == np.float16:
-        return array
-    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
-def from_bf16(halves: Array) -> Array:
-    """The fp32 numbers whose upper halves are given."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
+    return array if array.dtype == np.float16 else bf16_bits(array)
 
 
 STRIP_ROWS = 32

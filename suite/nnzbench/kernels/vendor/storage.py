@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array
+from nnzbench.plans.plan import Array, bf16_bits, from_bf16
 from nnzbench.problems.operands import to_e4m3
 from nnzbench.problems.parts import PART_ELEMENTS, Part, over_parts
 
@@ -24,14 +24,12 @@ def to_storage(array: Array, dtype: str) -> Array:
     """`array` as the GPU stores it: rounded float32 of bf16 as 16 bits, of f8 as 8 of `F8_SCALE` times it."""
     if dtype == "f8":
         return np.ascontiguousarray(to_e4m3(array)).view(np.uint8)
-    if dtype != "bf16":
-        return np.ascontiguousarray(array)
-    return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return bf16_bits(array) if dtype == "bf16" else np.ascontiguousarray(array)
 
 
 def from_storage(array: Array, dtype: str) -> Array:
     """The inverse of `to_storage`."""
-    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else array
+    return from_bf16(array) if dtype == "bf16" else array
 
 
 def swapped(array: Array) -> Array:
