@@ -6,6 +6,7 @@ import dataclasses
 
 import fake_records
 
+from nnzbench.contribute.validate import validate
 from nnzbench.matrices import index
 
 GPU = "nvidia-b100"
@@ -47,3 +48,8 @@ def fit_rows():
     made = [row(name, variant=variant) for name in names for variant in ("a", "b")]
     made[1] = dataclasses.replace(made[1], median_us=3.0, q1_us=2.9, q3_us=3.1)
     return fake_records.select([*made, fake_records.failed(row(variant="c"), "wrong", "far from the reference")])
+
+
+def faults(folder):
+    """What makes a set unfit, in the sentences that the command tells."""
+    return [finding.sentence for finding in validate(folder) if finding.fault]

@@ -15,7 +15,7 @@ import fake_records
 import pyarrow as pa
 import pytest
 from fake_records import replace_all, select
-from fit_set import GPU, SNAPSHOT, fit_rows
+from fit_set import GPU, SNAPSHOT, faults, fit_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -44,10 +44,6 @@ def write(root):
     made = fake_records.write(root / GPU / "sparsert_table1", fit_rows(), SNAPSHOT)
     (made / "tuning.csv").write_text(TUNING + TUNED)
     return made
-
-
-def faults(folder):
-    return [finding.sentence for finding in validate(folder) if finding.fault]
 
 
 def scaled(one, by, *names):

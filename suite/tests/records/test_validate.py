@@ -7,7 +7,7 @@ import fake_records
 import pytest
 from click.testing import CliRunner
 from fake_records import replace_all, select
-from fit_set import ENTRY, GPU, PROBLEM, SNAPSHOT, SPARSITY, fit_rows, row
+from fit_set import ENTRY, GPU, PROBLEM, SNAPSHOT, SPARSITY, faults, fit_rows, row
 
 from nnzbench import paths
 from nnzbench.cli import main
@@ -32,10 +32,6 @@ def rows():
 @pytest.fixture
 def folder(tmp_path, rows):
     return fake_records.write(tmp_path / GPU / "sparsert_table1", rows, SNAPSHOT)
-
-
-def faults(folder):
-    return [finding.sentence for finding in validate(folder) if finding.fault]
 
 
 def notes(folder):

@@ -7,9 +7,8 @@ from pathlib import Path
 import fake_records
 import pytest
 from draft_figures import pages_alone
+from fit_set import ENTRY, SPARSITY, faults
 
-from nnzbench.contribute.validate import validate
-from nnzbench.matrices import index
 from nnzbench.records.record import Record
 from nnzbench.site import other_archs
 from nnzbench.site.build import build
@@ -21,12 +20,11 @@ SNAPSHOT = {
     "software": {"nvrtc": "12.9"},
     "source": {"commit": "ab" * 20, "dirty": False},
 }
-ENTRY = next(one for one in index.dlmc().values() if (one.rows, one.cols) == (64, 256) and one.nnz)
 BLANK = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "floor_us"))
 
 
 def checked(**changes: object) -> Record:
-    facts = {"problem": "01_64x256x3136_90_dlmc", "nnz": ENTRY.nnz, "sparsity": 1 - ENTRY.nnz / (64 * 256)}
+    facts = {"problem": "01_64x256x3136_90_dlmc", "nnz": ENTRY.nnz, "sparsity": SPARSITY}
     facts |= {"source": f"dlmc:{ENTRY.path}", "flops": 2.0 * ENTRY.nnz * 3136, "arch": "sm_75"}
     return fake_records.record(**{**facts, "policy": "check", **BLANK, **changes})
 
@@ -36,10 +34,6 @@ def folder(tmp_path: Path) -> Path:
     rows = [checked(variant="a"), checked(variant="b", relative_error=3e-7)]
     rows.append(fake_records.failed(checked(kernel="tensor_spmm"), "unsupported", "no 2:4 tiles"))
     return fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1" / "as-sm_75", rows, SNAPSHOT)
-
-
-def faults(folder: Path) -> list[str]:
-    return [finding.sentence for finding in validate(folder) if finding.fault]
 
 
 def test_the_page_counts_what_was_verified_and_names_what_was_not(folder: Path) -> None:
