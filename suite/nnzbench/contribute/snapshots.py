@@ -27,7 +27,7 @@ from nnzbench.problems.problem import NETWORKS, DType
 from nnzbench.records.beside import ENERGY, TUNING, Scope, Tuning, Window
 from nnzbench.records.record import Record
 from nnzbench.records.selection import listed, math_class
-from nnzbench.records.shown import LONGEST
+from nnzbench.records.shown import DEEPEST, LONGEST, TABLES
 
 LOOSEST = {"f32": "winograd", "f16": "f16_sums"}
 """The class with the largest tolerance among those of a row's arithmetic, of which a row does not say which."""
@@ -157,10 +157,8 @@ def _first(found: Iterable[Any], column: str) -> Iterable[tuple[Any, int]]:
 
 Snapshot = dict[str, Any]
 MOST_BYTES = 1 << 20
-_DEEPEST = 4
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
-_TABLES = ("gpu", "peaks", "software", "packages", "overrides", "host", "source")
 _NUMBERS = re.compile(r"peaks\..*|gpu\.(.*_bytes|.*_mhz|.*_w|sms|compute_processes)|host\.processor_count")
 _TEXTS = re.compile(r"[^.]*|gpu\.(name|slug|driver|compute_capability)|(software|packages|overrides)\..*")
 """Leaves that are numbers, or text, where they are known."""
@@ -250,15 +248,15 @@ def _read(folder: Path, name: str) -> Snapshot:
 def _shape(snapshot: Snapshot) -> Iterator[str]:
     """Where its tables, names and types are not those that `measure.session.snapshot` gives."""
     for key, value in snapshot.items():
-        if isinstance(value, dict) != (key in _TABLES) or isinstance(value, list):
-            yield f"has '{shown(key)}', which is {'no' if key in _TABLES else 'a'} table"
+        if isinstance(value, dict) != (key in TABLES) or isinstance(value, list):
+            yield f"has '{shown(key)}', which is {'no' if key in TABLES else 'a'} table"
             return
     if not isinstance(snapshot.get("gpu", {}).get("name"), str) or not snapshot["gpu"]["name"]:
         yield "does not describe the GPU"
     if not _COMMIT.fullmatch(str(snapshot.get("source", {}).get("commit"))):
         yield "names no commit of this project"
     for key, value in _leaves(snapshot):
-        if key.count(".") >= _DEEPEST:
+        if key.count(".") >= DEEPEST:
             yield "is nested too deeply"
             return
         if not all(map(_KEY.fullmatch, key.split("."))):
@@ -270,11 +268,11 @@ def _shape(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _leaves(snapshot: Snapshot) -> Iterator[tuple[str, Any]]:
-    """Dotted names and values, without recursion: a table below `_DEEPEST` others is one leaf."""
+    """Dotted names and values, without recursion: a table below `DEEPEST` others is one leaf."""
     waiting: list[tuple[str, Any]] = [("", snapshot)]
     while waiting:
         key, value = waiting.pop()
-        if isinstance(value, dict | list) and key.count(".") < _DEEPEST:
+        if isinstance(value, dict | list) and key.count(".") < DEEPEST:
             pairs = value.items() if isinstance(value, dict) else (("item", one) for one in value)
             waiting += [(f"{key}.{name}" if key else str(name), one) for name, one in pairs]
         else:

@@ -20,8 +20,10 @@ LONGEST = 400
 """Characters of a text, such as a reason."""
 _ALIKE = str.maketrans({"<": "‹", ">": "›", "`": "'", "[": "(", "]": ")", "|": "¦"})
 _FORMULA = ("=", "+", "-", "@")
-_TABLES = ("gpu", "peaks", "software", "packages", "overrides", "host", "source")
-_DEEPEST = 4
+TABLES = ("gpu", "peaks", "software", "packages", "overrides", "host", "source")
+"""What a snapshot has tables of; all else in it is one value."""
+DEEPEST = 4
+"""Tables and lists inside one another."""
 
 
 def inert(text: str) -> str:
@@ -59,7 +61,7 @@ def records(rows: Iterable[Record]) -> list[Record]:
 
 def snapshot(found: dict[str, Any]) -> dict[str, Any]:
     """A snapshot with inert texts; left out is what none holds: other kinds of values, and peaks that are no rates."""
-    out = {inert(key): _value(value, 0) for key, value in found.items() if isinstance(value, dict) == (key in _TABLES)}
+    out = {inert(key): _value(value, 0) for key, value in found.items() if isinstance(value, dict) == (key in TABLES)}
     peaks = out.get("peaks", {})
     out |= {"peaks": {key: one for key, one in peaks.items() if _is_number(one) and one > 0}} if peaks else {}
     return {key: value for key, value in out.items() if value is not None}
@@ -68,9 +70,9 @@ def snapshot(found: dict[str, Any]) -> dict[str, Any]:
 def _value(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return inert(value)
-    if isinstance(value, dict) and depth < _DEEPEST:
+    if isinstance(value, dict) and depth < DEEPEST:
         return {inert(key): _value(one, depth + 1) for key, one in value.items()}
-    if isinstance(value, list) and depth < _DEEPEST:
+    if isinstance(value, list) and depth < DEEPEST:
         return [_value(one, depth + 1) for one in value]
     return value if isinstance(value, bool) or _is_number(value) else None
 
