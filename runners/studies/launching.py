@@ -43,7 +43,7 @@ LARGEST_ERROR = {"cublas_f16_sums": 0.02}
 """Largest error, relative to the sum of magnitudes, of a result that is timed."""
 
 
-def published_programs(device: GpuDevice, problem: Problem, operands: Operands) -> Iterator[tuple[str, Prepared]]:
+def published_programs(device: GpuDevice, operands: Operands) -> Iterator[tuple[str, Prepared]]:
     a, b = operands.sparse, operands.dense["b"]
     tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
     for name, switches in (
@@ -74,7 +74,7 @@ def timed_ways(device: GpuDevice, problem: Problem) -> Iterator[dict[str, object
     """A row per program and way; a wrong program is told and left out."""
     operands = make_operands(problem)
     truth = reference(problem, operands)
-    for name, prepared in published_programs(device, problem, operands):
+    for name, prepared in published_programs(device, operands):
         with closing(prepared):
             error = relative_error(fresh_result(prepared), truth)
             if not error <= LARGEST_ERROR.get(name, 1e-3):

@@ -262,7 +262,7 @@ def columns_of(coded: Coded, rows: int) -> tuple[Array, Array]:
     """Two-byte entries by slice of `rows` rows and column, rows ascending, and `starts` (slices, k + 1)."""
     matrix = coded.pattern
     count = -(-matrix.m // rows)
-    row = np.repeat(np.arange(matrix.m), matrix.row_lengths)
+    row = matrix.rows
     cell = row // rows * matrix.k + matrix.indices
     order = np.argsort(cell, kind="stable")
     entries = (row % rows << 4 | coded.codes)[order].astype(np.uint16)

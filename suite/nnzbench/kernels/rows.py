@@ -153,8 +153,5 @@ def transpose(matrix: CSR) -> tuple[CSR, Int32s]:
     Entry i of the result has the value `matrix.values[positions[i]]`; the result's `values` are `matrix.values`
     unpermuted. Structure and positions depend on the pattern alone, so training caches them.
     """
-    positions = np.argsort(matrix.indices, kind="stable").astype(np.int32)
-    rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
-    offsets = np.zeros(matrix.k + 1, dtype=np.int32)
-    np.cumsum(np.bincount(matrix.indices, minlength=matrix.k), out=offsets[1:])
-    return CSR(matrix.k, matrix.m, offsets, rows[positions], matrix.values), positions
+    numbered = matrix.with_values(np.arange(matrix.nnz, dtype=np.int32)).transposed()
+    return numbered.with_values(matrix.values), numbered.values

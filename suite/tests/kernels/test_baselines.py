@@ -42,7 +42,7 @@ def test_every_nonzero_is_in_one_part_and_in_the_slot_of_its_column():
     a = with_dense_columns(300, 500, 290, density=0.2)
     tiling = tile(a, 64)
     assert sorted(tiling.order) == list(range(a.nnz))
-    rows = np.repeat(np.arange(a.m), a.row_lengths)[tiling.order]
+    rows = a.rows[tiling.order]
     columns = a.indices[tiling.order]
     seen = np.zeros(a.nnz, dtype=int)
     for row in range(a.m):

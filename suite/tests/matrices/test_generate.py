@@ -322,7 +322,7 @@ def test_entries_are_counted_where_they_lie_and_long_runs_are_broken():
 def test_load_balance_aware_pruning_keeps_as_many_for_every_element(m, k):
     balanced, whole = (elements(m, k, 0.9, count, 0) for count in (32, 1))
     assert abs(balanced.nnz - whole.nnz) <= 32
-    each = [balanced.row_lengths[first::32].sum() for first in range(m % 32 if m % 32 else 0, 32)]
+    each = [balanced.row_lengths[first::32].sum() for first in range(m % 32, 32)]
     assert len(set(map(int, each))) == 1
     assert len({int(whole.row_lengths[first::32].sum()) for first in range(32)}) > 1
 

@@ -28,9 +28,7 @@ class Held:
 def tried(cheat, form=lambda b: b, undo=lambda b: b):
     """The outcome of a product that takes 100 us, where `cheat(b, c, launches so far)` does not say that it left."""
     operands = make_operands(PROBLEM)
-    weights = np.zeros((PROBLEM.m, PROBLEM.k), np.float32)
-    a = operands.sparse
-    weights[np.repeat(np.arange(a.m), np.diff(a.offsets)), a.indices] = a.values
+    weights = operands.sparse.to_dense()
     buffers = {"b": np.ascontiguousarray(form(operands.dense["b"])), "c": np.zeros((PROBLEM.m, PROBLEM.n), np.float32)}
     held = {name: Held(array) for name, array in buffers.items()}
     timer, launches = FakeTimer(), []

@@ -98,7 +98,7 @@ def share_columns(matrix: CSR, tiles: list[Int32s], tries: int = 12000) -> list[
     if len(tiles) < 2 or len(order) < 2:
         return tiles
     pattern = np.zeros((matrix.m, matrix.k), dtype=np.int16)
-    pattern[np.repeat(np.arange(matrix.m), lengths), matrix.indices] = 1
+    pattern[matrix.rows, matrix.indices] = 1
     used = np.stack([pattern[rows].sum(axis=0, dtype=np.int16) for rows in tiles])
     counts = np.count_nonzero(used, axis=1).tolist()
     tile_of = {row: i for i, rows in enumerate(tiles) for row in rows.tolist()}

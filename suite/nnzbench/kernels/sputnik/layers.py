@@ -81,9 +81,8 @@ def mask_bits(mask: CSR) -> Uint32s:
     """The mask's positions as bits, (m, ceil(k / 32)): column j is bit j % 32 of word j / 32."""
     words = -(-mask.k // 32)
     bits = np.zeros((mask.m, words), dtype=np.uint32)
-    rows = np.repeat(np.arange(mask.m), mask.row_lengths)
     # a position occurs once, so that adding its bit is setting it
-    np.add.at(bits, (rows, mask.indices // 32), np.uint32(1) << (mask.indices % 32).astype(np.uint32))
+    np.add.at(bits, (mask.rows, mask.indices // 32), np.uint32(1) << (mask.indices % 32).astype(np.uint32))
     return bits
 
 

@@ -285,8 +285,7 @@ def sputnik_transposed(problem: Problem, operands: Operands, arch: str) -> Itera
     The structure of W^T and the position of its entries in W are cached once per topology; the kernel gathers the
     values, so that nothing is rearranged when weights change. To be comparable, a problem's A is taken as W^T.
     """
-    weights, order = transpose(operands.sparse)
-    topology, positions = transpose(weights.with_values(operands.sparse.values[order]))
+    topology, positions = transpose(operands.sparse.transposed())
     b = operands.dense["b"]
     for tile, label in labelled_tiles(problem.m, b.shape[1], b.dtype.itemsize):
         yield spmm_plan(topology, b, tile, label, positions=positions)

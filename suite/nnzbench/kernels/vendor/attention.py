@@ -56,7 +56,7 @@ def added_mask(mask: CSR, dtype: DType) -> Array:
     """
     hidden = to_storage(np.full(1, MASKED, np.float16 if dtype == "f16" else np.float32), dtype)
     bias = np.full((mask.m, -(-mask.k // ALIGNED) * ALIGNED), hidden[0])
-    bias[np.repeat(np.arange(mask.m), mask.row_lengths), mask.indices] = 0
+    bias[mask.rows, mask.indices] = 0
     return bias
 
 
