@@ -4,11 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 from nnzbench.advise.answer import FAR, Answer, Entry, Width, alternatives, as_json, crossover_text, paid_back, sentence
 from nnzbench.advise.tell import totals
-from nnzbench.cli import main
 from nnzbench.facts.crossover import WIDEST, Crossover, crossing
 
 
@@ -148,4 +147,4 @@ def test_totals_take_the_verdict_of_each_layer():
 def test_a_wrong_kernel_is_exit_status_1(monkeypatch, wrong, status):
     found = answered(entry("cublas", 9.0), Entry("ring", "f32", reason="relative error 2", wrong=wrong))
     monkeypatch.setattr("nnzbench.cli.best._measure", lambda *_: [found])
-    assert CliRunner().invoke(main, ["best", "100x200@0.9"]).exit_code == status
+    assert invoke("best", "100x200@0.9").exit_code == status

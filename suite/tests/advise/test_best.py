@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import record
 from fakes import FakeDevice, FakeKernel, Silent
 from own_files import has_safetensors, matrix, write_all
@@ -20,7 +20,6 @@ from nnzbench.advise import measured
 from nnzbench.advise.answer import checked, sentence
 from nnzbench.advise.draw import stem_of
 from nnzbench.advise.measured import Question, answer, next_width
-from nnzbench.cli import main
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.search import Found
 from nnzbench.measure.session import Session
@@ -223,7 +222,7 @@ def test_what_does_not_fit_a_computer_is_refused_before_it_is_made(tmp_path):
 def test_values_that_a_type_can_not_hold_are_refused_before_anything_runs(here, dtype, value):
     np.save(here / "large.npy", np.array([[value, 0], [0, 1]], np.float32))
     for how in (["--device", "cpu"], ["--gpu", "nvidia-h200"]):
-        result = invoke(here / "large.npy", "--dtype", dtype, "--n", "3", *how)
+        result = best(here / "large.npy", "--dtype", dtype, "--n", "3", *how)
         assert result.exit_code == 2
         assert f"large: values up to {value:.3g} do not fit {dtype}: use dtype " in result.output
         assert result.output.strip().endswith("f32.")
@@ -234,8 +233,8 @@ def test_values_that_a_type_can_not_hold_are_refused_before_anything_runs(here, 
     assert np.isfinite(fits.operands(fits.problem("spmm", 3, "f16")).sparse.values).all()
 
 
-def invoke(*words):
-    return CliRunner().invoke(main, ["best", *map(str, words)], catch_exceptions=False)
+def best(*words):
+    return invoke("best", *words)
 
 
 @pytest.fixture
@@ -271,7 +270,7 @@ def here(monkeypatch, tmp_path):
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(here, words, reason):
-    result = invoke(*words)
+    result = best(*words)
     assert result.exit_code == 2
     assert reason in result.output
     assert "Traceback" not in result.output
@@ -281,7 +280,7 @@ def test_every_format_is_checked_on_the_processor(here, cache_dir, monkeypatch):
     """One process asks about all files: `file:` rows in the folder `mine`, checked by a real kernel."""
     monkeypatch.setenv("NNZBENCH_CACHE", str(cache_dir))
     files = write_all(here, has_safetensors())
-    result = invoke(*files.values(), "--n", 8, "--device", "cpu", "--kernel", "sputnik", "--json")
+    result = best(*files.values(), "--n", 8, "--device", "cpu", "--kernel", "sputnik", "--json")
     assert result.exit_code == 0, result.output
     answers = json.loads(result.stdout)["answers"]
     assert len(answers) == len(files)
@@ -296,7 +295,7 @@ def test_the_terminal_says_it_in_a_table(here, monkeypatch):
     monkeypatch.setattr(devices, "open_gpu", FakeDevice)
     monkeypatch.setattr("nnzbench.cli.best.open_session", lambda device, known, note: Session(device, world()))
     monkeypatch.setattr("nnzbench.advise.measured.baselines", lambda op: tuple(world()))
-    result = invoke("64x96@0.9", "48x96@0.9", "--n", "32", "--budget", "2s", "--plot", here / "x.png")
+    result = best("64x96@0.9", "48x96@0.9", "--n", "32", "--budget", "2s", "--plot", here / "x.png")
     assert result.exit_code == 0, result.output
     assert "2 of 2 layers" in result.stdout.splitlines()[0]
     assert result.stdout.count("sputnik fp32 is ") == 2

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import by_law, tuned
 from own_files import has_safetensors, write_all
 
@@ -15,7 +15,6 @@ from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import Recorded, load
-from nnzbench.cli import main
 from nnzbench.records.record import RecordError, append
 
 
@@ -301,7 +300,7 @@ def test_no_estimate_is_below_what_a_launch_takes(recorded):
 def test_every_format_is_estimated(tmp_path, folder):
     files = write_all(tmp_path, has_safetensors())
     words = ["best", *files.values(), "--n", "8", "--gpu", "nvidia-h200", "--reports", str(folder), "--json"]
-    result = CliRunner().invoke(main, list(map(str, words)), catch_exceptions=False)
+    result = invoke(*words)
     assert result.exit_code == 0, result.output
     answers = json.loads(result.stdout)["answers"]
     assert len(answers) == len(files)
@@ -310,10 +309,7 @@ def test_every_format_is_estimated(tmp_path, folder):
 
 def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(folder):
     asked = ["best", "512x1024@0.9", "--n", "64", "--dtype", "f32", "--reports", str(folder), "--json", "--gpu"]
-    told = {
-        gpu: json.loads(CliRunner().invoke(main, [*asked, gpu]).output)["answers"][0]
-        for gpu in ("h200", "a100", "2080ti")
-    }
+    told = {gpu: json.loads(invoke(*asked, gpu).output)["answers"][0] for gpu in ("h200", "a100", "2080ti")}
     assert (
         "Nothing is recorded on NVIDIA A100-SXM4-40GB: its times are predicted from those of NVIDIA H200"
         in told["a100"]["note"]
@@ -330,6 +326,6 @@ def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(
 
 def test_a_gpu_without_a_data_sheet_is_refused_in_a_sentence(folder):
     for gpu in ("h20", "titan"):
-        result = CliRunner().invoke(main, ["best", "512x1024@0.9", "--reports", str(folder), "--gpu", gpu])
+        result = invoke("best", "512x1024@0.9", "--reports", folder, "--gpu", gpu)
         assert result.exit_code == 2
         assert f"nothing is recorded on '{gpu}'" in " ".join(result.output.split())

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 from click.shell_completion import ShellComplete
+from commands import invoke
 from draft_figures import figures_in_draft, pages_alone  # noqa: F401
 from fakes import FakeDevice, FakeKernel
-from small_commands import USER_KERNEL, Small, invoke, rows
+from small_commands import USER_KERNEL, Small, rows
 
 from nnzbench import devices
 from nnzbench.build.cache import CompileError, CompileTimeout

@@ -3,10 +3,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fakes import FakeDevice
 
-from nnzbench.cli import doctor, main
+from nnzbench.cli import doctor
 from nnzbench.host import VisibleGpu
 from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
@@ -53,7 +53,7 @@ def test_a_missing_package_says_what_brings_it(one_gpu, monkeypatch):
 
 def test_without_a_gpu_that_comes_first_and_nothing_is_advised_that_needs_one(monkeypatch):
     monkeypatch.setattr(doctor, "visible_gpus", list)
-    text = CliRunner().invoke(main, ["doctor"]).output
+    text = invoke("doctor").output
     assert text.splitlines()[0].split()[:2] == ["no", "GPU"]
     assert not any(word in text for word in ("pycuda", "cuda12", "cuda13", "cuSPARSELt", "nvcc"))
     assert "device cpu" in text
@@ -71,12 +71,12 @@ def test_data_is_counted(one_gpu, monkeypatch, tmp_path):
 
 
 def test_the_command_prints_text_or_json(one_gpu):
-    text = CliRunner().invoke(main, ["doctor"])
+    text = invoke("doctor")
     assert text.exit_code == 0
     assert "pycuda is not installed" in text.output
     marks = [line[:3] for line in text.output.splitlines()[:-1]]
     assert marks == sorted(marks)  # what is missing first
-    found = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).output)
+    found = json.loads(invoke("doctor", "--json").output)
     assert {"name", "purpose", "ok", "detail"} == set(found[0])
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import invoke
 from fake_board import BoardDevice
 from fakes import FakeKernel
-from small_commands import invoke
 
 from nnzbench import devices
 from nnzbench.cli import INTERRUPTED

@@ -6,14 +6,13 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import by_law
 
 from nnzbench import paths
 from nnzbench.advise import recorded as records
 from nnzbench.advise.recorded import WAYS, fastest, held_out, load
 from nnzbench.cli import fit as fit_rooms
-from nnzbench.cli import main
 from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
 from nnzbench.records.record import append
@@ -25,7 +24,7 @@ TIMES = {
 
 
 def fit(*words):
-    return CliRunner().invoke(main, ["fit", *map(str, words)])
+    return invoke("fit", *words)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
-from nnzbench.cli import INTERRUPTED, main
+from nnzbench.cli import INTERRUPTED
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -47,7 +47,7 @@ def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path):
         assert len(read_records(records)) >= seen - 1 - taken_back
         for path in records.parent.glob("*.json"):
             json.loads(path.read_text(encoding="utf-8"))
-    assert CliRunner().invoke(main, words).exit_code == 0
+    assert invoke(*words).exit_code == 0
     rows = read_records(records)
     assert len(rows) == len({row.key for row in rows})
     work = plan_work(EXPERIMENTS["awkward_sizes"], kernels(), Choice(kernels=("row_stream",), dtypes=("f32",)))

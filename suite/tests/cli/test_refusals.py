@@ -4,8 +4,9 @@ import errno
 import json
 
 import pytest
+from commands import invoke
 from fakes import FakeDevice, FakeKernel
-from small_commands import USER_KERNEL, Small, invoke, rows
+from small_commands import USER_KERNEL, Small, rows
 
 from nnzbench import devices
 from nnzbench.cli import chosen

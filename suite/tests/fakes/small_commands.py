@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from click.testing import CliRunner
-
-from nnzbench.cli import main
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import read_records
@@ -28,10 +25,6 @@ class Small(Experiment):
             Problem("small", f"p{i}_{real}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}")
             for i in range(9 if self.full else 2)
         ]
-
-
-def invoke(*args):
-    return CliRunner().invoke(main, list(args))
 
 
 def rows(tmp_path, gpu="fake-gpu", part=""):

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import timed
 
-from nnzbench.cli import main
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import Costs
 from nnzbench.kernels.sputnik.sddmm import candidates, heuristic_strip, sddmm_plan, strip_features
@@ -155,7 +154,7 @@ def strips_timed_by_the_model(problem: Problem) -> list[Record]:
 
 
 def fit(*words: object) -> str:
-    result = CliRunner().invoke(main, ["fit", "rule", *map(str, words)])
+    result = invoke("fit", "rule", *words)
     assert result.exit_code == 0, result.output
     cost_rule.load.cache_clear()
     return result.output

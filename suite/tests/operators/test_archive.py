@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from on_cpu import fresh_cache  # noqa: F401
 from own_files import has_safetensors
 
@@ -15,7 +15,6 @@ from nnzbench import paths
 from nnzbench.advise import api, packing
 from nnzbench.advise.answer import Answer, Entry, Width
 from nnzbench.advise.measured import Question
-from nnzbench.cli import main
 from nnzbench.kernels import registry
 from nnzbench.matrices import files
 from nnzbench.operators import archive
@@ -49,7 +48,7 @@ def model(tmp_path):
 
 
 def best(path, *words):
-    return CliRunner().invoke(main, ["best", str(path), "--brief", *words])
+    return invoke("best", path, "--brief", *words)
 
 
 def test_a_checkpoint_is_packed_into_one_file_that_gives_its_operators(model, tmp_path):

@@ -2,11 +2,10 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import failed as fake_failed
 from fake_records import record
 
-from nnzbench.cli import main
 from nnzbench.facts.runs import compare
 from nnzbench.records.record import NOT_TIMED, append
 
@@ -99,14 +98,14 @@ def write(path, *rows):
 
 def test_command_exits_1_on_a_regression_and_says_which_row(tmp_path):
     a, b = write(tmp_path / "a" / "x", row(100.0)), write(tmp_path / "b" / "x", row(150.0))
-    result = CliRunner().invoke(main, ["compare", a, b])
+    result = invoke("compare", a, b)
     assert result.exit_code == 1
     assert "SLOWER" in result.output
     assert "+50.0 %" in result.output
-    assert CliRunner().invoke(main, ["compare", b, a]).exit_code == 0
-    same = CliRunner().invoke(main, ["compare", a, a, "--json"])
+    assert invoke("compare", b, a).exit_code == 0
+    same = invoke("compare", a, a, "--json")
     assert json.loads(same.output)["counts"] == {"SAME": 1, "only_before": 0, "only_after": 0}
-    (one,) = json.loads(CliRunner().invoke(main, ["compare", a, b, "--json"]).output)["rows"]
+    (one,) = json.loads(invoke("compare", a, b, "--json").output)["rows"]
     assert (one["before_us"], one["after_us"], one["verdict"]) == (100.0, 150.0, "SLOWER")
     assert one["ratio"] == pytest.approx(1.5)
     assert one["ratio_low"] < 1.5 < one["ratio_high"]
@@ -117,7 +116,7 @@ def test_command_exits_1_on_a_regression_and_says_which_row(tmp_path):
     [({"gpu": "other-gpu"}, "only runs on one GPU compare"), ({"variant": "other"}, "nothing to compare")],
 )
 def test_runs_on_two_gpus_or_without_a_row_in_common_are_refused(tmp_path, changes, words):
-    result = CliRunner().invoke(main, ["compare", write(tmp_path / "a", row()), write(tmp_path / "b", row(**changes))])
+    result = invoke("compare", write(tmp_path / "a", row()), write(tmp_path / "b", row(**changes)))
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
 
@@ -125,7 +124,7 @@ def test_runs_on_two_gpus_or_without_a_row_in_common_are_refused(tmp_path, chang
 def test_a_file_that_is_no_records_file_is_refused(tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text("a,b\n1,2\n")
-    result = CliRunner().invoke(main, ["compare", str(bad), str(bad)])
+    result = invoke("compare", bad, bad)
     assert result.exit_code == 2
     assert "bad.csv" in result.output
-    assert CliRunner().invoke(main, ["compare", str(tmp_path), str(tmp_path)]).exit_code == 2
+    assert invoke("compare", tmp_path, tmp_path).exit_code == 2

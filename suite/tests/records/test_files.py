@@ -5,10 +5,9 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import failed, record, table1, write
 
-from nnzbench.cli import main
 from nnzbench.facts.results import load
 from nnzbench.records.files import export, folders, has_records, records_file
 from nnzbench.records.record import RecordError, append, read_frame, read_records, read_table, write_parquet
@@ -24,10 +23,6 @@ ROWS = [
 def folder(tmp_path):
     append(tmp_path / "gpu" / "experiment" / "records.csv", ROWS)
     return tmp_path / "gpu" / "experiment"
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(main, [str(one) for one in arguments])
 
 
 def test_a_journal_comes_back_from_parquet_byte_for_byte(folder):

@@ -5,12 +5,11 @@ import json
 
 import fake_records
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fake_records import replace_all, select
 from fit_set import ENTRY, GPU, PROBLEM, SNAPSHOT, SPARSITY, faults, fit_rows, row
 
 from nnzbench import paths
-from nnzbench.cli import main
 from nnzbench.contribute.validate import validate
 from nnzbench.matrices import generate
 from nnzbench.problems import tables
@@ -39,7 +38,7 @@ def notes(folder):
 
 
 def command(*arguments):
-    return CliRunner().invoke(main, ["validate", *map(str, arguments)])
+    return invoke("validate", *arguments)
 
 
 def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import fake_records
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from commands import invoke
 from draft_figures import pages_alone
 
 from nnzbench import paths
-from nnzbench.cli import main
 from nnzbench.facts.results import load
 from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.report.render import across
@@ -23,7 +23,7 @@ HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 
 
 def report(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+    return invoke("report", *arguments)
 
 
 def recorded(reports: Path, gpu: str = "nvidia-h200") -> Path:

@@ -3,13 +3,12 @@
 import copy
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from on_cpu import fresh_cache  # noqa: F401
 from own_files import has_safetensors
 
 import nnzbench
 from nnzbench.advise import api
-from nnzbench.cli import main
 from nnzbench.operators.archive import Archive
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -148,7 +147,7 @@ def test_from_a_checkpoint_to_a_model(torch_module, tmp_path):
     model = nn.Sequential(pruned(64, 48), nn.ReLU(), pruned(48, 64), pruned(8, 48, 0.0))
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     words = ["--save", str(tmp_path), "--device", "cpu", "--n", "4", "--out", str(tmp_path), "--kernel", "tensor_spmm"]
-    done = CliRunner().invoke(main, ["best", str(tmp_path / "model.safetensors"), *words])
+    done = invoke("best", tmp_path / "model.safetensors", *words)
     assert done.exit_code == 0, done.output
     x = torch.randn(4, 48, dtype=torch.float16)
     wanted = model(x)

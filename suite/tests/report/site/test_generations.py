@@ -9,11 +9,10 @@ import math
 import fake_records
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from draft_figures import pages_alone
 from fake_records import replace_all
 
-from nnzbench.cli import main
 from nnzbench.facts.results import geometric_mean
 from nnzbench.records.record import RecordError
 from nnzbench.site.generations import comparison as generations
@@ -79,7 +78,7 @@ def frame_and_facts_of_both(tmp_path_factory):
 
 
 def report(folder, *arguments):
-    return CliRunner().invoke(main, ["report", "--reports", str(folder), *arguments])
+    return invoke("report", "--reports", folder, *arguments)
 
 
 def pick(frame, **wanted):
