@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -103,13 +103,10 @@ def best_dense(math: str) -> Selector:
     return Selector(f"best dense {MATHS[math]}", ("cublas", "cublaslt"), math)
 
 
-def over_pruned(math: str) -> Selector:
-    """The fastest of them on the pruned matrix, where the unpruned one is timed too."""
-    return Selector(f"best dense {MATHS[math]}, pruned matrix", ("cublas", "cublaslt"), math, pruned=True)
-
-
 CUBLAS = Selector("cuBLAS fp32", ("cublas",))
 DENSE, TF32, FP16, INT8 = (best_dense(math) for math in ("f32", "tf32", "f16", "i8"))
+FP16_PRUNED = replace(FP16, label=f"{FP16.label}, pruned matrix", pruned=True)
+"""On the pruned matrix, where the unpruned one is timed too."""
 CUSPARSE = Selector("best cuSPARSE fp32", ("cusparse",))
 CUSPARSE_F16 = Selector("best cuSPARSE fp16", ("cusparse",), "f16")
 CUSPARSE_DEFAULT = Selector("cuSPARSE's default fp32 in its best layout", ("cusparse",), variants=DEFAULT)

@@ -7,7 +7,7 @@ import dataclasses
 import pandas as pd
 
 from nnzbench.facts import marks
-from nnzbench.facts.selector import FP16, kernel, over_pruned, pick
+from nnzbench.facts.selector import FP16, FP16_PRUNED, kernel, pick
 
 
 def test_dense_on_the_pruned_matrix_is_a_side_of_its_own_where_the_unpruned_one_is_timed():
@@ -16,7 +16,7 @@ def test_dense_on_the_pruned_matrix_is_a_side_of_its_own_where_the_unpruned_one_
         policy="hot", kernel="cublas", math="f16", status="ok", selected=False
     )
     assert pick(frame, FP16)["median_us"].tolist() == [2.0, 3.0]
-    assert pick(frame, over_pruned("f16"))["median_us"].tolist() == [1.0]
+    assert pick(frame, FP16_PRUNED)["median_us"].tolist() == [1.0]
     alone = frame.assign(kernel=["cublas", "cublaslt", "cublas"])
     assert pick(alone, FP16)["median_us"].tolist() == [2.0, 3.0]
     assert pick(alone, kernel("cublas", "f16"))["median_us"].tolist() == [1.0, 3.0]

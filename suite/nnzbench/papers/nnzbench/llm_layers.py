@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, over_pruned, written_here
+from nnzbench.facts.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.measure.roofline import peaks_of
@@ -295,7 +295,7 @@ def llm_layers() -> Page:
                                                            by=("layer", "n", "level")))
                 for math in other
             ),
-            Pivot("Dense fp16 with the pruned matrix, over the unpruned one", (over_pruned("f16"),), "ratio", FP16,
+            Pivot("Dense fp16 with the pruned matrix, over the unpruned one", (FP16_PRUNED,), "ratio", FP16,
                   ("layer", "level"), "n"),
             Pivot("Every layer: µs of the best sparse and dense fp16 products", (best, FP16), "time",
                   rows=("layer", "level", "subject"), columns="n", group=UNIFORM),
