@@ -302,7 +302,9 @@ def crossover_text(answer: Answer) -> str:
     if not found.sparse_wins:
         return f"dense is faster at all widths looked at, {found.least} to {found.most} columns"
     throughout = all(dense >= sparse for _, dense, sparse in answer.curve)
-    return f"sparse {'stays faster up to' if throughout else 'is faster at'} {found.most} columns, the most looked at"
+    if throughout:
+        return f"sparse is faster at all widths looked at, {found.least} to {found.most} columns"
+    return f"sparse is faster at {found.most} columns, the most looked at"
 
 
 def paid_back(entry: Entry, baseline: Entry | None) -> float | None:

@@ -26,8 +26,8 @@ from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import one_line
+from nnzbench.predict.model import Gpu, listed
 from nnzbench.predict.model import gpu as data_sheet
-from nnzbench.predict.model import listed
 from nnzbench.predict.records import cannot, error_bar, library_factor, moved
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
@@ -157,18 +157,31 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 
     Raises `RecordError` where that is nothing, of several GPUs or not readable.
     """
-    known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")})
+    known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")} - {"cpu"})
     asked, gpu = gpu, files.gpu_among(gpu, known) or gpu
-    found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
-    if not found and (told := _told(asked, known, folders, without)):
+    frame = _usable(gpu, folders, without)
+    if frame is not None:
+        return Recorded(gpu, frame)
+    there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
+    nothing = f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}"
+    try:
+        target = data_sheet(asked)
+    except RecordError as error:
+        raise RecordError(f"{nothing}; {error}") from error
+    if told := _told(target, known, folders, without):
         return told
-    if not found:
-        there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
-        raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
+    raise RecordError(nothing)
+
+
+def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
+    """The rows of that slug with a time; None where there are none, as of runs that only checked or failed."""
+    found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
+    frames = [one for one in map(_read, found) if len(one)]
+    if not frames:
+        return None
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
-    frames = [*map(_read, found), *(_read_trial(file) for file in tried if file.exists())]
-    frame = pd.concat(frames, ignore_index=True)
-    return Recorded(gpu, _tuned(frame[~frame["source"].isin(without)]))
+    frame = pd.concat([*frames, *(_read_trial(file) for file in tried if file.exists())], ignore_index=True)
+    return _tuned(frame[~frame["source"].isin(without)])
 
 
 def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
@@ -179,21 +192,19 @@ def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~(short & (tuned >= FEWEST))]
 
 
-def _told(gpu: str, known: Sequence[str], folders: Sequence[Path], without: frozenset[str]) -> Recorded | None:
-    """Rows of the recorded GPU most like it as times of this one; None for a GPU without a data sheet.
+def _told(target: Gpu, known: Sequence[str], folders: Sequence[Path], without: frozenset[str]) -> Recorded | None:
+    """Rows of the recorded GPU most like it as times of this one; None where there are none.
 
     Kernels that it can't run, or of which nothing tells how far off they are, have no rows.
     """
-    try:
-        target = data_sheet(gpu)
-    except RecordError:
-        return None
-    sources = [listed()[one] for one in known if one in listed()]
+    sources = [listed()[one] for one in known if one in listed() and one != target.slug]
     if not sources:
         return None
     counts = {one.slug: sum(len(files.folders(folder / one.slug, "*")) for folder in folders) for one in sources}
     source = max(sources, key=lambda one: (counts[one.slug] >= MANY, one.alike(target), counts[one.slug]))
-    frame = load(source.slug, folders, without)._frame
+    frame = _usable(source.slug, folders, without)
+    if frame is None:
+        return None
     frame = frame[frame["op"].isin(["spmm", "spmv", "gemm"]) & (frame["shape"] == "") & frame["bytes"].notna()]
     parts, within = [], {}
     for (kernel, math_class), rows in frame.groupby(["kernel", "math"], sort=False):

@@ -97,8 +97,8 @@ def test_crossovers_are_told_by_what_the_curve_has():
     ahead = answered(SPARSE, DENSE, crossover=Crossover(None, True, 8, 64))
     ahead = replace(ahead, curve=((8, 9.0, 5.0), (32, 9.0, 5.0), (64, 9.0, 5.0)))
     between = replace(ahead, curve=((8, 9.0, 5.0), (32, 4.0, 5.0), (64, 9.0, 5.0)))
-    assert "stays" in crossover_text(ahead)
-    assert "stays" not in crossover_text(between)
+    assert "at all widths looked at, 8 to 64 columns" in crossover_text(ahead)
+    assert "all widths" not in crossover_text(between)
     assert crossover_text(replace(ahead, crossover=None)) == ""
     assert crossover_text(replace(ahead, crossover=Crossover(None, False, 8, 8))) == ""
 
