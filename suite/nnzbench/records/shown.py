@@ -8,6 +8,7 @@ Templates of HTML escape besides, and commands are quoted (`report.data.text`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -52,10 +53,11 @@ def read(path: Any) -> pd.DataFrame:
 def records(rows: Iterable[Record]) -> list[Record]:
     """The rows with inert texts."""
     names = [field.name for field in dataclasses.fields(Record) if field.type == "str"]
+    safe = functools.cache(inert)  # most texts are those of other rows too, and inert: all rows anew take a minute
     out = []
     for row in rows:
-        texts: dict[str, Any] = {name: inert(getattr(row, name)) for name in names}
-        out.append(dataclasses.replace(row, **texts))
+        changed: dict[str, Any] = {name: text for name in names if (text := safe(was := getattr(row, name))) != was}
+        out.append(dataclasses.replace(row, **changed) if changed else row)
     return out
 
 

@@ -6,8 +6,10 @@ from commands import invoke
 from fake_records import failed as fake_failed
 from fake_records import record
 
+from nnzbench.facts import runs
 from nnzbench.facts.runs import compare
-from nnzbench.records.record import NOT_TIMED, append
+from nnzbench.records import shown
+from nnzbench.records.record import NOT_TIMED, RecordError, append
 
 
 def row(us=10.0, spread=0.1, samples=25, clock=1980.0, **changes):
@@ -119,6 +121,24 @@ def test_runs_on_two_gpus_or_without_a_row_in_common_are_refused(tmp_path, chang
     result = invoke("compare", write(tmp_path / "a", row()), write(tmp_path / "b", row(**changes)))
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
+
+
+def test_runs_that_do_not_compare_are_refused_before_their_rows_are_taken_apart(tmp_path, monkeypatch):
+    """Which takes a minute for all that is recorded on a GPU."""
+    monkeypatch.setattr(runs, "read_records", None)
+    write(tmp_path / "a", row())
+    write(tmp_path / "b", row(gpu="other-gpu"))
+    with pytest.raises(RecordError, match="only runs on one GPU compare"):
+        runs.compare_files(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(RecordError, match="has no run of the experiments and the GPU"):
+        runs.compare_with_results(tmp_path / "a", tmp_path / "results")
+
+
+def test_only_rows_with_a_text_that_is_not_inert_are_made_anew():
+    rows = [row(), row(reason="<b>")]
+    found = shown.records(rows)
+    assert found[0] is rows[0]
+    assert found[1].reason == "‹b›"
 
 
 def test_a_file_that_is_no_records_file_is_refused(tmp_path):
