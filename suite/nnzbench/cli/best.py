@@ -116,6 +116,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         "--pattern is for a size such as 4096x11008@0.9: a file has its own": asked.pattern and not sizes,
     }
     options.refuse(refusals)
+    if save:
+        archive.require_place(save)
     whole = None if image is None else Image(image[0], image[1], asked.pad or 0, asked.stride or 1)
     widths = widths_of(op, packing.WIDTHS if save and asked.ns is None else asked.ns)
     further = not (asked.no_crossover or save)

@@ -142,6 +142,16 @@ def load(path: str | Path) -> Archive:
         raise OperatorError(f"{target}: is damaged ({type(error).__name__}: {error})") from error
 
 
+def require_place(path: Path) -> None:
+    """Raises `OperatorError` where saving would replace another file than an archive, such as the checkpoint itself."""
+    there = path if path.is_file() else file_of(path)
+    try:
+        if there.exists():
+            load(there)
+    except OperatorError as error:
+        raise OperatorError(f"{there} is there, and nothing that nnzbench best --save wrote: not replaced") from error
+
+
 def canonical(matrix: CSR, dtype: DType) -> CSR:
     """The matrix rounded to a type, without what became zero by it: what an archive gives back."""
     values = round_to(matrix.values, dtype)

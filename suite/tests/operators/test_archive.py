@@ -195,6 +195,19 @@ def test_what_can_not_be_saved_is_said_first(model, tmp_path, words, told):
     assert not (tmp_path / "packed").exists()
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "notes.txt", "folder"])
+def test_saving_replaces_nothing_but_an_archive(model, tmp_path, name):
+    path, _ = model
+    (tmp_path / "notes.txt").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / archive.FILE).write_bytes(path.read_bytes())
+    before = {one: one.read_bytes() for one in tmp_path.rglob("*.*")}
+    done = best(path, "--save", str(tmp_path / name), "--device", "cpu", "--n", "8")
+    assert done.exit_code == 2
+    assert "nothing that nnzbench best --save wrote: not replaced" in " ".join(done.output.split())
+    assert {one: one.read_bytes() for one in tmp_path.rglob("*.*")} == before
+
+
 def test_estimates_choose_where_the_gpu_is_not_here(tmp_path):
     from safetensors.numpy import save_file
 
