@@ -27,6 +27,7 @@ from nnzbench.operators.archive import Packing
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
 from nnzbench.operators.make import make, remake
 from nnzbench.operators.operator import Operator
+from nnzbench.operators.tokens import kernels_for
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import unknown
 from nnzbench.problems.problem import DType
@@ -103,8 +104,9 @@ def operator(
         raise OperatorError(f"n must be a whole number from 1, not {n!r}")
     if dtype is not None and dtype not in ITEM_BYTES:
         raise OperatorError(unknown("dtype", str(dtype), ITEM_BYTES))
-    if kernel is not None and kernel not in registry.kernels():
-        raise OperatorError(unknown("kernel", kernel, registry.kernels()))
+    able = kernels_for("columns", registry.kernels())
+    if kernel is not None and kernel not in able:
+        raise OperatorError(unknown("kernel that packs weights", kernel, able))
     _require_budget(budget)
     one = as_layer(matrix)
     session = _session(device)
