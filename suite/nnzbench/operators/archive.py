@@ -96,11 +96,7 @@ class Archive:
     def save(self, path: Path) -> Path:
         """Writes the file, or `FILE` in the folder `path`. Raises `OSError`, `OperatorError` without safetensors."""
         target = file_of(path)
-        try:
-            from safetensors.numpy import save_file
-        except ImportError:
-            install = checkpoints.INSTALL.format("safetensors")
-            raise OperatorError(f"{target}: writing it needs safetensors: {install}") from None
+        save_file = _writer(target)
         tensors: dict[str, NDArray[Any]] = {}
         for name, packing in self.layers.items():
             if packing.dense:
@@ -117,6 +113,16 @@ class Archive:
         with paths.replacing(target) as partial:
             save_file(tensors, partial, {_HEADER: json.dumps(text)})
         return target
+
+
+def _writer(target: Path) -> Any:
+    """The function of safetensors that writes files."""
+    try:
+        from safetensors.numpy import save_file
+    except ImportError:
+        install = checkpoints.INSTALL.format("safetensors")
+        raise OperatorError(f"{target}: writing it needs safetensors: {install}") from None
+    return save_file
 
 
 def file_of(path: Path) -> Path:
@@ -143,7 +149,11 @@ def load(path: str | Path) -> Archive:
 
 
 def require_place(path: Path) -> None:
-    """Raises `OperatorError` where saving would replace another file than an archive, such as the checkpoint itself."""
+    """Raises `OperatorError` where saving would replace another file than an archive, such as the checkpoint itself.
+
+    And without safetensors: measuring before is not in vain.
+    """
+    _writer(file_of(path))
     there = path if path.is_file() else file_of(path)
     try:
         if there.exists():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -193,6 +194,13 @@ def test_what_can_not_be_saved_is_said_first(model, tmp_path, words, told):
     assert done.exit_code == 2
     assert told in done.output
     assert not (tmp_path / "packed").exists()
+
+
+def test_a_package_that_saving_needs_is_missed_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    done = best("64x64@0.9", "--save", str(tmp_path / "packed"), "--gpu", "nosuch")
+    assert done.exit_code == 2
+    assert "writing it needs safetensors: pip install" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "notes.txt", "folder"])
