@@ -157,7 +157,7 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 
     Raises `RecordError` where that is nothing, of several GPUs or not readable.
     """
-    known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")} - {"cpu"})
+    known = files.gpus_of(*folders)
     asked, gpu = gpu, files.gpu_among(gpu, known) or gpu
     frame = _usable(gpu, folders, without)
     if frame is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nnzbench.problems import tables
 from nnzbench.records.beside import TABLES
-from nnzbench.records.files import JOURNAL, PUBLISHED, folders
+from nnzbench.records.files import JOURNAL, PUBLISHED, folders, gpus_of
 from nnzbench.records.record import RecordError
 
 STEPS = {
@@ -46,7 +46,7 @@ def chosen(experiment: str, count: int, real: bool | None = None) -> list[str]:
 
 def gpus(results: Path) -> list[str]:
     """GPUs with rows below `results`. Raises `RecordError` where nothing was recorded."""
-    found = sorted({folder.parent.name for folder in folders(results, "*/*")} - {"cpu"})
+    found = gpus_of(results)
     if not found:
         raise RecordError(f"{results} holds no rows of a GPU")
     return found

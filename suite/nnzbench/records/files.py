@@ -40,6 +40,11 @@ def folders(root: Path, pattern: str = "**") -> list[Path]:
     return sorted({file.parent for name in (JOURNAL, PUBLISHED) for file in root.glob(f"{pattern}/{name}")})
 
 
+def gpus_of(*roots: Path) -> list[str]:
+    """The GPUs that have rows in results folders, sorted; what was checked on the processor is of none."""
+    return sorted({one.parent.name for root in roots for one in folders(root, "*/*")} - {"cpu"})
+
+
 def gpu_among(name: str, slugs: Iterable[str]) -> str | None:
     """The slug of that name, or the only one that has all its words (`h200`); None where none has.
 

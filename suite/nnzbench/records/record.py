@@ -191,7 +191,12 @@ def _read_cell(text: str, kind: type) -> Any:
 
 def read_records(path: Path) -> list[Record]:
     """The rows of `read_table`."""
-    return [Record(*cells) for cells in zip(*(column.to_pylist() for column in read_table(path).columns), strict=True)]
+    return records_of(read_table(path))
+
+
+def records_of(table: Any) -> list[Record]:
+    """The rows of a table that `read_table` gave."""
+    return [Record(*cells) for cells in zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
 
 def read_frame(path: Path) -> pd.DataFrame:

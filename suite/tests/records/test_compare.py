@@ -125,7 +125,7 @@ def test_runs_on_two_gpus_or_without_a_row_in_common_are_refused(tmp_path, chang
 
 def test_runs_that_do_not_compare_are_refused_before_their_rows_are_taken_apart(tmp_path, monkeypatch):
     """Which takes a minute for all that is recorded on a GPU."""
-    monkeypatch.setattr(runs, "read_records", None)
+    monkeypatch.setattr(runs, "records_of", None)
     write(tmp_path / "a", row())
     write(tmp_path / "b", row(gpu="other-gpu"))
     with pytest.raises(RecordError, match="only runs on one GPU compare"):
