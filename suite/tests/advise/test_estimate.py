@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 from commands import invoke
-from fake_records import by_law, failed, tuned
+from fake_records import tuned
+from law_records import RECORDS, law
 from own_files import has_safetensors, write_all
 
 from nnzbench.advise import estimate
@@ -17,16 +17,6 @@ from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import Recorded, load
 from nnzbench.records.record import RecordError, append
 
-
-def law(kernel, m, k, n, nnz):
-    """Microseconds that the invented GPU takes."""
-    return 4.0 + 2e-9 * m * k * n if kernel == "cublas" else 2.0 + 2e-8 * nnz * n + 1e-7 * m * n
-
-
-VARIANTS = {"cublas": "f32_x", "sputnik": "v", "balanced": "paper_w8"}
-LAWS = {(kernel, variant): partial(law, kernel) for kernel, variant in VARIANTS.items()}
-SIZES = ((256, 512, 1024, 2048), (256, 1024, 2048), (8, 64, 512))
-RECORDS = by_law(LAWS, "sputnik_rnn", *SIZES, levels=(0.8, 0.95))
 OF_SPUTNIK = [row for row in RECORDS if row.kernel == "sputnik"]
 
 
@@ -329,22 +319,3 @@ def test_a_gpu_without_a_data_sheet_is_refused_in_a_sentence(folder):
         result = invoke("best", "512x1024@0.9", "--reports", folder, "--gpu", gpu)
         assert result.exit_code == 2
         assert f"nothing is recorded on '{gpu}'" in " ".join(result.output.split())
-
-
-def test_the_refusal_names_the_gpus_that_can_be_predicted(folder):
-    with pytest.raises(RecordError, match=r"there are records of nvidia-h200; .*did you mean nvidia-geforce-rtx-4090"):
-        load("geforcertx4090", [folder])
-
-
-@pytest.mark.parametrize("gpu", ["nvidia-a100-sxm4-80gb", "cpu"])
-def test_runs_without_any_time_are_no_records_to_estimate_from(folder, tmp_path, gpu):
-    """Such as a run on the processor, or one in which everything was refused."""
-    refused = [failed(row, "unsupported", "no GPU") for row in RECORDS[:2]]
-    append(tmp_path / gpu / "mine" / "records.csv", refused)
-    if gpu == "cpu":
-        with pytest.raises(RecordError, match=r"nothing is recorded on 'cpu' in .*: there are records of nvidia-h200;"):
-            load(gpu, [tmp_path, folder])
-    else:
-        assert load(gpu, [tmp_path, folder]).told
-    with pytest.raises(RecordError, match=f"nothing is recorded on '{gpu}'"):
-        load(gpu, [tmp_path])

@@ -3,18 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from fake_records import by_law, record
+from fake_records import failed, record
+from law_records import RECORDS
 
 from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import load, trial_rows
 from nnzbench.matrices import index
 from nnzbench.records.record import RecordError, append
-
-LAWS = {
-    ("cublas", "f32_x"): lambda m, k, n, nnz: 4.0 + 2e-9 * m * k * n,
-    ("sputnik", "v"): lambda m, k, n, nnz: 2.0 + 2e-8 * nnz * n + 1e-7 * m * n,
-}
-RECORDS = by_law(LAWS, "sputnik_rnn", (256, 512, 1024, 2048), (256, 1024, 2048), (8, 64, 512), levels=(0.8, 0.95))
 
 
 @pytest.mark.parametrize(
@@ -98,3 +93,25 @@ def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
     append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", RECORDS)
     with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
         load("nvidia", [tmp_path])
+
+
+def test_the_refusal_names_the_gpus_that_can_be_predicted(tmp_path):
+    append(tmp_path / "nvidia-h200" / "e" / "records.csv", RECORDS[:30])
+    with pytest.raises(RecordError, match=r"there are records of nvidia-h200; .*did you mean nvidia-geforce-rtx-4090"):
+        load("geforcertx4090", [tmp_path])
+
+
+@pytest.mark.parametrize("gpu", ["nvidia-a100-sxm4-80gb", "cpu"])
+def test_runs_without_any_time_are_no_records_to_estimate_from(tmp_path, gpu):
+    """Such as a run on the processor, or one in which everything was refused."""
+    here, folder = tmp_path / "here", tmp_path / "published"
+    append(folder / "nvidia-h200" / "sputnik_rnn" / "records.csv", RECORDS)
+    refused = [failed(row, "unsupported", "no GPU") for row in RECORDS[:2]]
+    append(here / gpu / "mine" / "records.csv", refused)
+    if gpu == "cpu":
+        with pytest.raises(RecordError, match=r"nothing is recorded on 'cpu' in .*: there are records of nvidia-h200;"):
+            load(gpu, [here, folder])
+    else:
+        assert load(gpu, [here, folder]).told
+    with pytest.raises(RecordError, match=f"nothing is recorded on '{gpu}'"):
+        load(gpu, [here])
