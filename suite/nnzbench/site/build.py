@@ -158,7 +158,7 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted]:
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
         raise RecordError(f"{records_file(folder)}: its rows are {told}")
     lacking = problems_missing(results.experiment, results.frame["problem"])
-    counted = coverage.count(results.experiment, results.recorded)
+    counted = coverage.count(results.experiment, results.recorded, folder)
     page = page_of(results.experiment) or render.generic(results)
     path = render.write(page, results, lacking, coverage.gaps(counted))
     return Built(results.experiment, results.gpu, "built", path), counted

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts import marks
 from nnzbench.facts.results import each
 from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.matrices.formats import MatrixError
@@ -19,6 +20,7 @@ from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems.problem import Problem, case_of
 from nnzbench.records import shown
+from nnzbench.records.beside import TUNING
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
@@ -35,8 +37,9 @@ A cell is a problem of an experiment's table (of its sample, where the default r
 the experiment runs on it, and a policy. A study that sets variants of a kernel against each other, such as those that
 leave one of its parts out, has a cell for each of them: `variant` is what their names begin with. A cell is *timed*
 where a checked candidate has a time, *refused* where every row says why the kernel can't, *failed* where something else
-came of it, and *missing* where there is no row. Whether a pattern is the real one or a stand-in makes no difference
-here. `coverage.csv` counts the cells.
+came of it, and *missing* where there is no row. Of the timed ones those are *untuned* whose run stopped short of the
+kernel's candidates. Whether a pattern is the real one or a stand-in makes no difference here. `coverage.csv` counts the
+cells.
 """
 
 
@@ -44,7 +47,7 @@ _OF_KERNEL = ["case", "dtype", "kernel", "policy"]
 CELL = [*_OF_KERNEL, "variant"]
 """What is to be measured once: of a study each of its variants by how it begins, of other kernels whichever, empty."""
 STATES = ["timed", "refused", "failed", "missing"]
-NUMBERS = ["expected", *STATES]
+NUMBERS = ["expected", *STATES, "untuned"]
 
 
 @cache
@@ -70,13 +73,15 @@ def _variants(kernel: str, problem: Problem) -> tuple[str, ...]:
     return named(problem) if named else ("",)
 
 
-def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
-    """Every expected cell with its `state`, one of `STATES`; a row without a variant is of all of a study's."""
+def states(experiment: str, records: pd.DataFrame, tuning: Path) -> pd.DataFrame:
+    """Every expected cell with its `state`, one of `STATES`, and whether it is `untuned`: timed, but by `tuning`, the
+    run's tuning.csv, before all candidates. A row without a variant is of all of a study's."""
     cells = expected(experiment)
     named = cells.loc[cells["variant"] != "", ["kernel", "variant"]].drop_duplicates()
     studies = named.groupby("kernel")["variant"].agg(tuple).to_dict()
     rows = records.assign(variant=records["variant"].where(records["kernel"].isin(list(studies)), ""))
-    rows = rows[["problem", *CELL[1:], "status"]].drop_duplicates()
+    rows = rows.assign(untuned=marks.cut_short(records, tuning) != "")
+    rows = rows[["problem", *CELL[1:], "status", "untuned"]].drop_duplicates()
     of = [
         [one for one in studies[kernel] if of_study(variant, one)] if kernel in studies else ""
         for kernel, variant in zip(rows["kernel"], rows["variant"], strict=True)
@@ -87,9 +92,10 @@ def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
     ]
     best = pd.Categorical(said, ["timed", "failed", "refused"], ordered=True)
     rows = rows.assign(case=rows["problem"].map(case_of), variant=pd.Series(of, rows.index, dtype=object), state=best)
-    rows = rows.explode("variant").sort_values("state", kind="stable").drop_duplicates(CELL)
-    found = cells.merge(rows[[*CELL, "state"]], how="left", on=CELL)
-    return found.assign(state=found["state"].astype(object).fillna("missing"))
+    rows = rows.explode("variant").sort_values(["state", "untuned"], kind="stable").drop_duplicates(CELL)
+    found = cells.merge(rows[[*CELL, "state", "untuned"]], how="left", on=CELL)
+    untuned = (found["state"] == "timed") & found["untuned"].eq(True)
+    return found.assign(state=found["state"].astype(object).fillna("missing"), untuned=untuned)
 
 
 class Counted(NamedTuple):
@@ -101,9 +107,9 @@ class Counted(NamedTuple):
     """Experiment, kernel, dtype and the reasons of rows without a time, most frequent first."""
 
 
-def count(experiment: str, records: pd.DataFrame) -> Counted:
-    """Counts the cells of one experiment once, for its page and for the GPU's."""
-    return Counted(_counts(states(experiment, records)), _reasons(experiment, records))
+def count(experiment: str, records: pd.DataFrame, folder: Path) -> Counted:
+    """Counts the cells of one experiment, recorded in `folder`, once, for its page and for the GPU's."""
+    return Counted(_counts(states(experiment, records, folder / TUNING.file)), _reasons(experiment, records))
 
 
 def gaps(counted: Counted) -> list[str]:
@@ -132,7 +138,11 @@ def _lacking(row: Any) -> str:
 
 
 def _counts(found: pd.DataFrame) -> pd.DataFrame:
-    counted = found.assign(expected=1, **{name: (found["state"] == name).astype(int) for name in STATES})
+    counted = found.assign(
+        expected=1,
+        untuned=found["untuned"].astype(int),
+        **{name: (found["state"] == name).astype(int) for name in STATES},
+    )
     return counted.groupby(["kernel", "variant", "dtype", "policy"], sort=False)[NUMBERS].sum().reset_index()
 
 
@@ -146,7 +156,8 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
     for name in EXPERIMENTS:
         if expected(name).empty:
             continue
-        counted = known.get(reports / gpu / name) or count(name, _records(reports / gpu / name))
+        folder = reports / gpu / name
+        counted = known.get(folder) or count(name, _records(folder), folder)
         tables.append(counted.cells.assign(experiment=name)[["experiment", *counted.cells]])
         reasons += counted.reasons
     whole = pd.concat(tables, ignore_index=True)
@@ -184,7 +195,7 @@ def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
     head = (
         f"Of {total['expected']:,} cells {total['timed']:,} are timed, {total['refused']:,} refused with a reason and "
         f"{total['failed']:,} failed; {total['missing']:,} are missing ({_percent(total)}), {cold['missing']:,} of "
-        f"them under the cold policy ({_percent(cold)} of those)."
+        f"them under the cold policy ({_percent(cold)} of those). {total['untuned']:,} of the timed ones are untuned."
     )
     per = whole.groupby(["experiment", "policy"], sort=False)[NUMBERS].sum().reset_index()
     overview = [[*line, _percent(row)] for line, (_, row) in zip(_lines(per), per.iterrows(), strict=True)]

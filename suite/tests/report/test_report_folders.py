@@ -65,12 +65,14 @@ def test_only_what_lies_below_the_folder_changes_and_the_readme_when_asked(tmp_p
     assert "[x/index.html](x/index.html)" in readme.read_text()
 
 
-def test_the_readme_shows_the_gpu_that_is_recorded_most_fully(tmp_path: Path) -> None:
+def test_the_readme_shows_the_gpu_that_is_recorded_and_tuned_most_fully(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(HEADLINE)
-    for gpu, missing in (("nvidia-a100", 5), ("nvidia-h200", 2), ("nvidia-l4", 3)):
+    for gpu, missing, untuned in (("nvidia-a100", 5, 0), ("nvidia-h200", 2, 1), ("nvidia-l4", 0, 4)):
         folder = recorded(tmp_path / "x", gpu)
-        folder.parent.joinpath("coverage.csv").write_text(f"kernel,missing\none,1\nother,{missing}\n")
+        folder.parent.joinpath("coverage.csv").write_text(
+            f"kernel,missing,untuned\none,1,0\nother,{missing},{untuned}\n"
+        )
     recorded(tmp_path / "x", "a-gpu-without-coverage")
     assert write_headline(tmp_path / "x")
     assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()

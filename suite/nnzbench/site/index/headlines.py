@@ -117,17 +117,17 @@ def _lines(view: View, link: str, most: int) -> list[list[str]]:
 
 
 def _folder(reports: Path) -> Path | None:
-    """Of the GPU that is recorded most fully."""
+    """Of the GPU that is recorded, and tuned, most fully."""
     found = sorted(
         {path.parent.parent for name in (*MAPS, *OTHERS) for path in reports.glob(f"*/{name}/environment.json")}
     )
-    return min(found, key=_missing, default=None)
+    return min(found, key=_lacking, default=None)
 
 
-def _missing(folder: Path) -> float:
-    """Cells of a GPU that have no row, by its page of coverage."""
+def _lacking(folder: Path) -> float:
+    """Cells of a GPU that have no row, or a time before tuning only, by its page of coverage."""
     table = folder / "coverage.csv"
-    return float(pd.read_csv(table)["missing"].sum()) if table.is_file() else math.inf
+    return float(pd.read_csv(table)[["missing", "untuned"]].sum().sum()) if table.is_file() else math.inf
 
 
 SETS = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
-from fake_records import failed, record, replace_all
+from fake_records import failed, record, replace_all, tuned
 
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
@@ -14,6 +16,7 @@ from nnzbench.site import coverage
 
 NAME = "sparsert_table3"
 STUDY = "sputnik_figure7"
+NO_FILE = Path("not there")
 PARTS = ("complete", "no_load_balancing", "no_vector", "no_residue_unroll", "no_prescale", "paper_residue")
 
 
@@ -42,7 +45,7 @@ def test_a_cell_is_timed_refused_failed_or_missing():
         one(rows[3], policy="cold"),
         one(rows[0], kernel="not_of_this_experiment"),
     ]
-    states = coverage.states(NAME, frame_of(records)).set_index(coverage.CELL)["state"]
+    states = coverage.states(NAME, frame_of(records), NO_FILE).set_index(coverage.CELL)["state"]
     assert len(states) == len(coverage.expected(NAME))
 
     def state(i, policy="hot", kernel="cudnn"):
@@ -80,7 +83,7 @@ def test_each_variant_of_a_study_is_a_cell(study):
         failed(of_study(study[1], ""), "unsupported", "B is too large"),
         of_study(study[1], "x64", kernel="sputnik"),
     ]
-    states = coverage.states(STUDY, frame_of(records)).set_index(coverage.CELL)["state"]
+    states = coverage.states(STUDY, frame_of(records), NO_FILE).set_index(coverage.CELL)["state"]
     assert len(states) == len(cells)
 
     def found(i, kernel="sputnik_ablation", variants=PARTS):
@@ -104,8 +107,8 @@ def test_the_gaps_name_the_variants_of_a_study(study):
     first = study[0].problem.name
     out = PARTS[-2:]
     kept = [row for row in everything if row.variant not in out or (row.policy, row.problem) == ("hot", first)]
-    assert coverage.gaps(coverage.count(STUDY, frame_of(everything))) == []
-    assert coverage.gaps(coverage.count(STUDY, frame_of(kept))) == [
+    assert coverage.gaps(coverage.count(STUDY, frame_of(everything), NO_FILE)) == []
+    assert coverage.gaps(coverage.count(STUDY, frame_of(kept), NO_FILE)) == [
         f"Not measured {policy} ([coverage](../coverage.md)): `sputnik_ablation` f32 (`no_prescale`, `paper_residue`) "
         f"on {some} of 11."
         for policy, some in (("hot", "10"), ("cold", "all"))
@@ -120,9 +123,9 @@ def test_the_gaps_name_kernel_policy_and_count():
         for kernel in ("sparsert_conv_paper", "sparsert_conv_padded", "direct_conv", "sparsert_conv", "cudnn")
         for policy in ("hot", "cold")
     ]
-    assert coverage.gaps(coverage.count(NAME, frame_of(everything))) == []
+    assert coverage.gaps(coverage.count(NAME, frame_of(everything), NO_FILE)) == []
     kept = [row for row in everything if row.kernel != "cudnn" or (row.policy == "cold" and "_95" in row.problem)]
-    assert coverage.gaps(coverage.count(NAME, frame_of(kept))) == [
+    assert coverage.gaps(coverage.count(NAME, frame_of(kept), NO_FILE)) == [
         "Not measured hot ([coverage](../coverage.md)): `cudnn` f32 on all of 8.",
         "Not measured cold ([coverage](../coverage.md)): `cudnn` f32 on 4 of 8.",
     ]
@@ -135,12 +138,15 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     refused = [failed(one(row, policy="cold"), "unsupported", "no room") for row in rows]
     replace_all(folder / "records.csv", [*(one(row) for row in rows), *refused])
+    short = {row.problem.name for row in rows[:3]}  # refused rows have nothing to tune
+    tuned(folder, lambda row: ["first"] if row.problem in short else ["first", "all"])
     path = coverage.write(tmp_path, "fast-gpu", {})
     table = pd.read_csv(path.with_suffix(".csv"))
-    counts = table[["expected", "timed", "refused", "failed", "missing"]]
+    counts = table[["expected", *coverage.STATES]]
     assert (counts["expected"] == counts.drop(columns="expected").sum(axis=1)).all()
     text = path.read_text()
     assert "Of 80 cells 8 are timed, 8 refused with a reason and 0 failed; 64 are missing (80.0 %)" in text
-    assert "(80.0 %), 32 of them under the cold policy (80.0 % of those)." in text
+    assert "(80.0 %), 32 of them under the cold policy (80.0 % of those). 3 of the timed ones are untuned." in text
+    assert table["untuned"].sum() == table.loc[table["kernel"] == "cudnn", "untuned"].sum() == 3
     assert "| sparsert_table3 | cudnn | f32 | no room (8 rows) |" in text
-    assert "| sparsert_table3 | direct_conv |  | f32 | hot | 8 | 0 | 0 | 0 | 8 |" in text
+    assert "| sparsert_table3 | direct_conv |  | f32 | hot | 8 | 0 | 0 | 0 | 8 | 0 |" in text
