@@ -61,7 +61,8 @@ def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
 
 
 def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
-    """Of each line, whether its kernel, one of this suite, has a first choice there that no search to the end names."""
+    """Of each line, whether its kernel, one of this suite, has a first choice there that a search to the end had not
+    named before. What a search names after it is none: parts of a network are of the products that its run chose."""
     if "untuned" not in table:
         return pd.Series(False, table.index)
     key = list(_KEY)
@@ -69,10 +70,12 @@ def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
     named = table[table["kernel"].isin(ours)].dropna(subset=["untuned"])
     if named.empty:
         return pd.Series(False, table.index)
-    named = named.assign(name=named["untuned"].str.split(), whole=scope == "all").explode("name")
-    searched = named.groupby([*key, "name"])["whole"].any().groupby(key)
-    found = searched.any() & ~searched.all()
-    return pd.Series(pd.MultiIndex.from_frame(table[key]).isin(found.index[found]), table.index)
+    named = named.assign(name=named["untuned"].str.split(), at=named.index, whole=scope == "all").explode("name")
+    last = named.groupby([*key, "name"]).agg({"whole": "any", "at": "max"})
+    searched = named[named["whole"]].groupby(key)["at"].max()
+    new = last.join(searched.rename("searched"), on=key, how="inner")
+    found = new[~new["whole"] & (new["at"] > new["searched"])].reset_index()[key]
+    return pd.Series(pd.MultiIndex.from_frame(table[key]).isin(pd.MultiIndex.from_frame(found)), table.index)
 
 
 def chosen_untuned(frame: pd.DataFrame, path: Path) -> pd.Series[bool]:
