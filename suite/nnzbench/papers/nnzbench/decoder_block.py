@@ -67,7 +67,8 @@ def _parts(view: View) -> pd.DataFrame:
     steps = steps.pivot(index="problem", columns="step", values="median_us").reindex(columns=[*STEPS, "steps"]).dropna()
     rows = timed[timed["kernel"] == "block_parts"]
     rows = rows[["problem", "median_us"]].join(rows["variant"].str.extract(_PART)).dropna()
-    heads = rows[rows["family"] == HEAD].drop_duplicates("problem").set_index("problem")["median_us"].rename("head_us")
+    rows = rows.drop_duplicates(["problem", "family", "math", "product"])  # a resumed run may choose another product
+    heads = rows[rows["family"] == HEAD].set_index("problem")["median_us"].rename("head_us")
     words = rows["product"] + " " + rows["by"].str.split(".").str[0]
     own = rows.assign(bytes=rows["bytes"].astype(float), words=words).groupby(["problem", "family", "math"])
     found = own.agg({"median_us": "sum", "bytes": "sum", "words": ", ".join})[own.size() == 4].reset_index()

@@ -51,6 +51,8 @@ def test_index_html_has_the_tokens_a_second_of_whole_models(tmp_path):
     products = [
         part(family, one, 1.0) for family in ("dense_block", "sparse_block") for one in ("qkv", "o", "up", "down")
     ]
+    again = "f16_sparse_block_qkv_cublaslt.f16_b1000000"  # a resumed run chose anew
+    products.append(("block_parts", again, lambda p: 1.5))
     steps = [("block_steps", f"f16_{one}", lambda p: 1.0) for one in ("steps", "norm", "attention", "swiglu")]
     folder = tmp_path / "reports" / "nvidia-h200" / "decoder_block"
     folder.mkdir(parents=True)
