@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.kernels.registry import about, known
+from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.problems.problem import INTERCHANGEABLE, case_of, parse
 from nnzbench.records.record import RecordError
 
@@ -46,7 +47,7 @@ def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
     `first` after the first choices, as its time was over; `some` after as few as it was asked to try. Empty where all
     were tried or there is nothing to tune, and where no file says: such runs are of before runs could stop short. A run
     to the end that did not know a first choice of a later, shorter one counts as `some`: the kernel has more candidates
-    since.
+    since. One over the pruned matrix says nothing where a library multiplies by the unpruned one since.
     """
     short = pd.Series("", frame.index, dtype=str)
     if not path.is_file() or "scope" not in (table := _read(path)):
@@ -54,10 +55,20 @@ def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
     table = table[table["kernel"].isin(frame["kernel"].unique())]
     scope = table["scope"].fillna("all")
     scopes = pd.Categorical(scope.mask(_outgrown(table, scope), "some"), ["all", "some", "first"], ordered=True)
-    widest = _by_policy(table.assign(scope=scopes)).sort_values("scope").drop_duplicates([*_KEY, "policy"])
+    each_one = _by_policy(table.assign(scope=scopes)).reset_index()
+    widest = each_one[~_of_superseded(each_one)].sort_values("scope").drop_duplicates([*_KEY, "policy"])
     found = _joined(frame, widest[[*_KEY, "policy", "scope"]])
     done = frame["kernel"].isin([name for name in frame["kernel"].unique() if about(name).nothing_to_tune])
     return short.mask(found.isin(["some", "first"]) & ~done, found)
+
+
+def _of_superseded(table: pd.DataFrame) -> pd.Series[bool]:
+    """Of each line and policy, whether the rows of its search are `selection.superseded`, by those of another."""
+    if "untuned" not in table:
+        return pd.Series(False, table.index)
+    named = table["untuned"].fillna("").str.contains(UNPRUNED)
+    here = table.assign(named=named).groupby([*_KEY, "policy"])["named"].transform("any")
+    return here & ~named
 
 
 def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:

@@ -48,7 +48,7 @@ def test_narrow_times_are_estimated_from_wide_ones():
         model = models[kernel, "f16", "hot"]
         errors = model.errors(model.widths < 32)
         assert errors.size >= 60
-        assert float(np.mean(errors)) < 0.33, kernel
+        assert float(np.mean(errors)) < 0.36, kernel
 
 
 @pytest.mark.parametrize("text", ["2048x2048@0.7", "300x1000@0.8"])

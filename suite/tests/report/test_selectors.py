@@ -39,14 +39,19 @@ def test_one_choice_is_run_under_every_policy():
 
 
 def test_a_search_to_the_end_before_a_kernel_had_more_first_choices_is_not_all(tmp_path):
-    """A library's first choice may be renamed: its candidates are of its release. A search that names others than the
-    first choices before it, as of a network whose products a run chooses, is one to the end."""
+    """A library's first choice may be renamed: its candidates are of its release, but where it multiplies by the
+    unpruned matrix since. A search that names others than the first choices before it, as of a network whose products
+    a run chooses, is one to the end."""
     lines = [("a", "sparsert", "all", "x"), ("a", "sparsert", "some", "y"), ("b", "sparsert", "first", "x")]
     lines += [("b", "sparsert", "all", "x y"), ("a", "cublas", "first", "y"), ("a", "cublas", "all", "x")]
     lines += [("c", "sparsert", "first", "x"), ("c", "sparsert", "all", "y")]
+    lines += [("d", "cublas", "all", "x"), ("d", "cublas", "first", "x_unpruned")]
     path = tmp_path / "tuning.csv"
     head = "problem,kernel,scope,untuned,dtype,device,policies,seconds\n"
     path.write_text(head + "".join(f"{','.join(line)},f32,cupy,hot,1.0\n" for line in lines), encoding="utf-8")
     frame = pd.DataFrame([line[:2] for line in lines[1::2]], columns=["problem", "kernel"])
     frame = frame.assign(dtype="f32", device="cupy", policy="hot")
-    assert marks.cut_short(frame, path).tolist() == ["some", "", "", ""]
+    assert marks.cut_short(frame, path).tolist() == ["some", "", "", "", "first"]
+    path.write_text(path.read_text().replace("all,x,f32,cupy,hot", "all,x,f32,cupy,hot+cold"), encoding="utf-8")
+    cold = marks.cut_short(frame.assign(policy="cold"), path)
+    assert cold.tolist() == ["some", "", "", "", ""], "nothing but the pruned matrix there"
