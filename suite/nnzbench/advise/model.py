@@ -13,8 +13,9 @@ that are recorded at narrow widths in fp16, some take as long there as at 32 col
 rows held out, times that fell with the width came out at two thirds of those measured on average (a third at worst),
 and the kernel whose time was carried too far down was called the fastest. Libraries apart, which
 may have another algorithm for few columns, that time is rarely too short: with a kernel's rows below 2, 4, 8, 16 or 32
-columns held out (SpMM, fp16 and fp32, H100 and H200), 759 such times were shorter than dense by `answer.SURELY`, and
-but for five of them the kernel was in fact faster; so was each of the 603 that were the fastest of their problem.
+columns held out (SpMM, fp16 and fp32, H100 and H200), 1,056 such times were shorter than dense by `answer.SURELY`, and
+but for four of them the kernel was in fact faster; so was each of the 714 that were the least of their problem
+(`recorded.widened`).
 """
 
 from __future__ import annotations
@@ -168,16 +169,19 @@ class Model:
 
     def errors(self, out: NDArray[np.bool_]) -> Floats:
         """|estimate / measured - 1| of the rows `out`, from the others alone."""
+        errors: Floats = np.abs(self.estimates(out) / self._us[out] - 1)
+        return errors
+
+    def estimates(self, out: NDArray[np.bool_]) -> Floats:
+        """Microseconds of the rows `out`, from the others alone; none where these are all or none."""
         if not out.any() or out.all():
-            return np.zeros(0)
+            return np.full(np.count_nonzero(out), np.nan)
         known = ~out
         table = {name: values[known] for name, values in self._table.items()}
         kept = _Fit(table, self._alike[known][:, known], self._us[known], self._least_us)
         asked = self._not_narrower([one[out] for one in self._sizes], self.widths[known].min())
         alike = _likeness(self._coordinates(*asked), self._places[known], self.kinds[out], self.kinds[known])
-        estimates = kept.at(self._costs(*asked), alike)
-        errors: Floats = np.abs(estimates / self._us[out] - 1)
-        return errors
+        return kept.at(self._costs(*asked), alike)
 
     def distances(self, sizes: Sequence[Sizes]) -> Floats:
         """Of each, how far the nearest recorded row is, octaves."""

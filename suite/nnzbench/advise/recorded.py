@@ -17,10 +17,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
+from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.advise.model import Model, Sizes
+from nnzbench.advise.model import COLUMN_TILE, Model, Sizes
 from nnzbench.facts import marks
-from nnzbench.facts.nearby import CHECKS, kind_of
+from nnzbench.facts.nearby import CHECKS, UNSTRUCTURED, kind_of
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
@@ -55,6 +56,8 @@ LEFT = 20
 """Rows that must be left to fit to."""
 BELOW, ABOVE = 32, 256
 """Widths on whose other side all is held out: the narrowest of most kernels in fp32, the widest of some in fp16."""
+NARROW = (2, 4, 8, 16, 32)
+"""Columns below which rows are held out, to see what the time at the narrowest width left is worth there."""
 _TYPES: tuple[DType, ...] = ("f32", "f16")
 _KEPT = ["experiment", "problem", "n", "median_us"]
 _USED = (
@@ -309,6 +312,32 @@ def held_out(recorded: Recorded, way: str) -> pd.DataFrame:
                     rows = model.rows.loc[out, _KEPT].assign(dtype=dtype, dense=dense, error=model.errors(out))
                     found.append(rows[told[out]])
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*_KEPT, "dtype", "dense", "error"])
+
+
+def widened(recorded: Recorded) -> pd.DataFrame:
+    """A row per hot time of SpMM that is told as its kernel's at the narrowest width, and by it surely is the verdict.
+
+    Columns `_KEPT`, `dtype`, `narrowest`, `us`, the estimate with the kernel's rows below `narrowest` columns held out,
+    and `dense_us`, the least recorded time of a dense kernel on that problem.
+    """
+    found = []
+    for dtype in _TYPES:
+        models = dict(certain_hot(recorded.models("spmm", dtype), dtype, UNSTRUCTURED))
+        dense = pd.concat(
+            [pd.DataFrame(columns=_KEPT), *(models[one].rows[_KEPT] for one in models if about(one).work == "dense")]
+        )
+        least = dense.groupby(_KEPT[:-1])["median_us"].min().rename("dense_us")
+        for kernel, model in models.items():
+            if about(kernel).work == "dense" or about(kernel).role == "library":
+                continue
+            for narrowest in NARROW:
+                out = model.widths < narrowest
+                if out.any() and np.count_nonzero(~out) >= LEFT and model.widths[~out].min() <= COLUMN_TILE:
+                    rows = model.rows.loc[out, _KEPT].assign(us=model.estimates(out))
+                    rows = rows.assign(kernel=kernel, dtype=dtype, narrowest=narrowest)
+                    found.append(rows.join(least, on=_KEPT[:-1], how="inner"))
+    told = pd.concat([pd.DataFrame(columns=[*_KEPT, "dtype", "narrowest", "us", "dense_us"]), *found])
+    return told[SURELY * told["us"] < told["dense_us"]].reset_index(drop=True)
 
 
 def fastest(rows: pd.DataFrame) -> pd.DataFrame:

@@ -207,9 +207,11 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
     """Print how far the estimates of `best --gpu` are off for recorded problems that they don't know.
 
     Holds out recorded times in several ways, estimates them from the rest and prints mean and median of
-    |estimate / measured - 1|, and the mean over the fastest sparse and the fastest dense kernel of each problem.
+    |estimate / measured - 1|, and the mean over the fastest sparse and the fastest dense kernel of each problem. Then
+    how often a kernel that seems faster than dense at fewer columns than it is recorded at is not.
     """
-    from nnzbench.advise.recorded import WAYS, fastest, held_out, load
+    from nnzbench.advise.answer import SURELY
+    from nnzbench.advise.recorded import NARROW, WAYS, fastest, held_out, load, widened
 
     recorded = load(gpu, [reports or paths.reports()])
     found = {way: held_out(recorded, way) for way in WAYS}
@@ -218,14 +220,28 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
         for way, one in found.items()
         if len(one)
     }
+    narrow = widened(recorded)
+    slow = narrow["median_us"] > narrow["dense_us"]
+    least = narrow.sort_values("us").drop_duplicates(["experiment", "problem", "n", "dtype", "narrowest"]).index
+    counts = {
+        "times": len(narrow),
+        "slower": int(slow.sum()),
+        "least": len(least),
+        "least_slower": int(slow[least].sum()),
+    }
     if as_json:
         keys = ("times", "mean", "median", "mean_of_fastest")
         lines = {way: dict(zip(keys, (len(found[way]), *of), strict=True)) for way, of in told.items()}
-        click.echo(json.dumps(lines, indent=2))
+        click.echo(json.dumps(lines | {"narrower than recorded": counts}, indent=2))
         return
     rows = [(way, f"{len(found[way]):,}", *(f"{100 * one:.0f} %" for one in of)) for way, of in told.items()]
     of_fastest = "mean of the fastest sparse and dense kernel of each problem"
     click.echo(markdown(("held out", "times", "mean error", "median", of_fastest), rows))
+    click.echo(
+        f"\nWith a kernel's rows below {', '.join(map(str, NARROW[:-1]))} or {NARROW[-1]} columns held out, "
+        f"{counts['times']:,} of them are told to be {SURELY} times as fast as dense or more: {counts['slower']} are "
+        f"slower than dense, and {counts['least_slower']} of the {counts['least']:,} that are told to be the fastest."
+    )
 
 
 @command.command()

@@ -1,6 +1,7 @@
 """`nnzbench fit` but for its rules: tables of datasets/ written anew, and what estimates are off by."""
 
 import csv
+import json
 import shutil
 
 import numpy as np
@@ -11,7 +12,7 @@ from fake_records import by_law
 
 from nnzbench import paths
 from nnzbench.advise import recorded as records
-from nnzbench.advise.recorded import WAYS, fastest, held_out, load
+from nnzbench.advise.recorded import WAYS, fastest, held_out, load, widened
 from nnzbench.cli import fit as fit_rooms
 from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
@@ -94,8 +95,26 @@ def test_layer_sizes_stay_together(recorded):
 
 def test_errors_of_estimates_are_a_table_with_a_line_for_each_way(reports):
     lines = fit("estimates", "--reports", reports).output.splitlines()
-    assert len(lines) == 2 + len(WAYS) - 1
+    assert len(lines) == 2 + len(WAYS) - 1 + 2
     assert lines[2].startswith("| a fifth of the layer sizes, each in turn | 108 |")
+
+
+def test_times_below_the_narrowest_width_are_set_beside_dense(recorded, reports):
+    """Eight columns as 32: of 18 products those count that are surely faster than dense by it."""
+    frame = recorded._frame
+    told = widened(recorded)
+    assert set(told["n"]) == {8}
+    assert set(told["narrowest"]) == {16, 32}
+    assert (told["median_us"] < told["dense_us"]).all()
+    times = frame["median_us"].mask(frame["kernel"] == "cublas", 10 * frame["median_us"])
+    slow = times.mask((frame["kernel"] == "sputnik") & (frame["n"] == 8), 1e4)
+    for made, slower in ((times, 0), (slow, 2 * 18)):
+        told = widened(records.Recorded("nvidia-h200", frame.assign(median_us=made)))
+        assert len(told) == 2 * 18
+        assert sum(told["median_us"] > told["dense_us"]) == slower
+    printed = fit("estimates", "--reports", reports).output.splitlines()[-1]
+    said = json.loads(fit("estimates", "--reports", reports, "--json").output)["narrower than recorded"]
+    assert f"{said['times']} of them are told to be 1.25 times as fast as dense or more: 0 are slower" in printed
 
 
 def test_the_loss_by_the_codebook_is_of_pruned_arrays_alone(tables, tmp_path, monkeypatch):
