@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 
 import fake_records
@@ -17,6 +18,7 @@ from nnzbench import paths
 from nnzbench.facts.results import load
 from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.report.render import across
+from nnzbench.site.index import page as index_page
 from nnzbench.site.index.headlines import write_headline
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
@@ -76,6 +78,10 @@ def test_the_readme_shows_the_gpu_that_is_recorded_and_tuned_most_fully(tmp_path
     recorded(tmp_path / "x", "a-gpu-without-coverage")
     assert write_headline(tmp_path / "x")
     assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
+    folders = sorted((tmp_path / "x").glob("*/sparsert_table1"))
+    html = index_page.write(tmp_path / "x", ["sparsert_table1"], {"sparsert_table1": folders}).read_text()
+    linked = list(dict.fromkeys(re.findall(r'href="([\w-]+)/sparsert_table1', html)))
+    assert linked == ["nvidia-h200", "nvidia-l4", "nvidia-a100", "a-gpu-without-coverage"]
 
 
 def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ const payMap = (page) => {
   const mark = (tuned) => (tuned ? "" : data.mark);
   const text = (tag, words, more = {}) => Object.assign(document.createElement(tag), { textContent: words, ...more });
 
-  // The GPU that the page opens with: the one with most cells of the map's own sizes.
+  // The GPU that the page opens with: of those with cells of the map's own sizes the most fully recorded one.
   const own = cells.filter((one) => one.math === "f16" && sizeOf(one) === data.homes[one.panel]);
-  const fullest = d3.greatest(d3.rollups(own, (some) => some.length, (one) => String(one.gpu)), ([, count]) => count)?.[0] ?? "0";
+  const first = String(d3.min(own, (one) => one.gpu) ?? 0);
 
   // Each choice offers what is recorded of those before it.
   function fill() {
@@ -27,7 +27,7 @@ const payMap = (page) => {
     for (const name of NAMES) {
       const words = kinds[name];
       const present = [...new Set(left.map((one) => String(one[name])))].sort((a, b) => Object.keys(words).indexOf(a) - Object.keys(words).indexOf(b));
-      const wanted = field(name).value || { gpu: fullest, math: "f16", policy: "hot" }[name];
+      const wanted = field(name).value || { gpu: first, math: "f16", policy: "hot" }[name];
       options(field(name), present.map((key) => [key, words[key] ?? key]), present.includes(wanted) ? wanted : present[0]);
       left = left.filter((one) => String(one[name]) === field(name).value);
     }

@@ -121,10 +121,10 @@ def _folder(reports: Path) -> Path | None:
     found = sorted(
         {path.parent.parent for name in (*MAPS, *OTHERS) for path in reports.glob(f"*/{name}/environment.json")}
     )
-    return min(found, key=_lacking, default=None)
+    return min(found, key=lacking, default=None)
 
 
-def _lacking(folder: Path) -> float:
+def lacking(folder: Path) -> float:
     """Cells of a GPU that have no row, or a time before tuning only, by its page of coverage."""
     table = folder / "coverage.csv"
     return float(pd.read_csv(table)[["missing", "untuned"]].sum().sum()) if table.is_file() else math.inf
