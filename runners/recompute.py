@@ -70,7 +70,11 @@ def rows(folder: Path) -> pd.DataFrame:
         known = set(done[[*RUN, "policy"]].itertuples(index=False, name=None))
         frame = frame[[key in known for key in keys]]
     more, widest = outgrown(done), dict[object, int]()
-    for *key, scope in done[[*RUN, "policy", "scope"]].itertuples(index=False) if "scope" in done else ():
+    told = done.reindex(columns=[*RUN, "policy", "scope", "untuned"])
+    unpruned = {tuple(key) for *key, _, names in told.itertuples(index=False) if "_unpruned" in str(names)}
+    for *key, scope, names in told.itertuples(index=False):
+        if tuple(key) in unpruned and "_unpruned" not in str(names):
+            continue  # its rows, over the pruned matrix, count no more
         to_the_end = 1 if tuple(key[:-1]) in more else 2
         widest[tuple(key)] = max(widest.get(tuple(key), 0), {"first": 0, "some": 1}.get(scope, to_the_end))
     cut = [
@@ -125,13 +129,18 @@ def stem(name: str) -> str:
 
 
 def outgrown(done: pd.DataFrame) -> set[object]:
-    """Kernels of this suite with a first choice on a problem that no search to the end names: it was of fewer."""
-    named: dict[object, tuple[set[str], set[str]]] = {}
+    """Kernels of this suite with a first choice on a problem that came after the last search to the end and that none
+    names: it was of fewer."""
+    since: dict[object, set[str]] = {}
+    whole: dict[object, set[str]] = {}
     for *key, scope, names in done[[*RUN, "scope", "untuned"]].itertuples(index=False) if "untuned" in done else ():
         if isinstance(names, str) and about(key[2]).role != "library":
-            shorter, whole = named.setdefault(tuple(key), (set(), set()))
-            (shorter if scope in ("first", "some") else whole).update(names.split())
-    return {key for key, (shorter, whole) in named.items() if whole and not shorter <= whole}
+            if scope in ("first", "some"):
+                since.setdefault(tuple(key), set()).update(names.split())
+            else:
+                since[tuple(key)] = set()
+                whole.setdefault(tuple(key), set()).update(names.split())
+    return {key for key, names in since.items() if key in whole and not names <= whole[key]}
 
 
 @functools.cache

@@ -143,17 +143,14 @@ def patdnn() -> Page:
     return Page(
         question="Are 3×3 layers pruned to a few patterns faster on a GPU than dense ones, and by which of PatDNN's "
         "steps?",
-        intro="PatDNN (ASPLOS 2020) keeps of a 3×3 kernel 4 of 9 weights, in one of a few patterns, and 1 in 3.6 "
-        "kernels: 8.1 times fewer weights. Its compiler reorders filters and kernels so that each pattern has a loop "
-        "without tests, stores them in a format of its own (FKW), removes redundant loads, and tunes. The paper "
-        "measures phones and has no code for CUDA: **`pattern_conv` is its method on CUDA, written by this project**; "
-        "which thread computes what is ours, and phones' GPUs are other machines. Steps are at one tiling for all "
-        "layers (4 outputs a lane, 8 warps, 16 input channels at a time, in which a filter has some four kernels of "
-        "eight patterns); the best of all candidates is the tuned one. The library of "
-        "patterns is the most frequent of real pruned ResNet-50 layers, weights are normal, and filters are as uneven "
-        "as real ones. Beside it: the same weights as CSR (direct sparse convolution with row pointers) and as "
-        "generated code, as many zeros anywhere, 2:4 as products (im2col not included), and cuDNN's dense layers. "
-        "Code for a VGG-16 layer takes minutes in SparseRT: `sparsert_conv` runs on three layers of ResNet-50.",
+        intro="PatDNN (ASPLOS 2020) keeps 4 of 9 weights of a 3×3 kernel, in a few patterns, and 1 in 3.6 kernels: 8.1 "
+        "times fewer weights. Its compiler reorders filters and kernels so that each pattern has a loop without "
+        "tests, stores them in its own format (FKW), removes redundant loads, and tunes. It was measured on "
+        "phones: **`pattern_conv` is its method on CUDA, written by this project**. Steps have one tiling for all "
+        "layers; the best is tuned. Patterns, and how uneven filters are, come from real pruned ResNet-50 layers. "
+        "Beside it: the same weights as CSR and as generated code (of SparseRT, where a VGG-16 layer takes "
+        "minutes to compile, on three layers of ResNet-50), as many zeros anywhere, 2:4 as products (without "
+        "im2col), and cuDNN's dense layers.",
         attributes=LAYER,
         answers=tuple(
             Answer(group, TUNED, CUDNN_TF32, (GENERATED["f32"],), CUDNN) for group in GROUPS
