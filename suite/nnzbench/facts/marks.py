@@ -15,6 +15,7 @@ import pandas as pd
 from nnzbench.kernels.registry import about, known
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.problems.problem import INTERCHANGEABLE, case_of, parse
+from nnzbench.records.beside import outgrown
 from nnzbench.records.record import RecordError
 
 _KEY = ("problem", "dtype", "kernel", "device")
@@ -72,21 +73,13 @@ def _of_superseded(table: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
-    """Of each line, whether its kernel, one of this suite, has a first choice there that a search to the end had not
-    named before. What a search names after it is none: parts of a network are of the products that its run chose."""
+    """Of each line, whether its kernel, one of this suite, is `outgrown` there."""
     if "untuned" not in table:
         return pd.Series(False, table.index)
-    key = list(_KEY)
     ours = [name for name in table["kernel"].unique() if name in known() and about(name).role != "library"]
-    named = table[table["kernel"].isin(ours)].dropna(subset=["untuned"])
-    if named.empty:
-        return pd.Series(False, table.index)
-    named = named.assign(name=named["untuned"].str.split(), at=named.index, whole=scope == "all").explode("name")
-    last = named.groupby([*key, "name"]).agg({"whole": "any", "at": "max"})
-    searched = named[named["whole"]].groupby(key)["at"].max()
-    new = last.join(searched.rename("searched"), on=key, how="inner")
-    found = new[~new["whole"] & (new["at"] > new["searched"])].reset_index()[key]
-    return pd.Series(pd.MultiIndex.from_frame(table[key]).isin(pd.MultiIndex.from_frame(found)), table.index)
+    named = table.assign(scope=scope, untuned=table["untuned"].fillna(""))
+    found = outgrown(named[named["kernel"].isin(ours)].itertuples(index=False))
+    return pd.Series([key in found for key in table[[*_KEY]].itertuples(index=False, name=None)], table.index, bool)
 
 
 def chosen_untuned(frame: pd.DataFrame, path: Path) -> pd.Series[bool]:

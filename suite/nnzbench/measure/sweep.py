@@ -218,8 +218,13 @@ class Run:
         return [name for name in names if not done(name)]
 
     def _lacks(self, problem: Problem, kernel: str) -> bool:
-        """Whether a study whose variants were all tried has one without a row: it got it after it was recorded."""
-        needed = about(kernel).study_variants
+        """Whether what was all tried has more since: a kernel of ours another first choice, a study a variant without a
+        row."""
+        said = about(kernel)
+        of = (problem.name, problem.dtype, kernel, self.session.device.name)
+        if said.role != "library" and of in self.results.outgrown:
+            return True
+        needed = said.study_variants
         if needed is None:
             return False
         rows = self.results.of_kernel[self.attempts.experiment, problem.name, problem.dtype, kernel]

@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nnzbench import paths
-from nnzbench.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning
+from nnzbench.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning, outgrown
 from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
 from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_frame, read_records
 from nnzbench.records.selection import fastest, maths_of
@@ -72,6 +72,8 @@ class Results:
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
+        self.outgrown: set[tuple[str, str, str, str]] = set()
+        """Problems, dtypes, kernels and devices that are searched to the end of fewer candidates than there are."""
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -134,6 +136,7 @@ class Results:
                 TUNING.append(partial, whole)
         for row in whole:
             self._tuned(row)
+        self.outgrown = outgrown(whole)
 
     def _whole(self, rows: Sequence[Tuning], cut: tuple[str, ...], last: tuple[str, ...]) -> list[Tuning]:
         """Those of tuning.csv whose candidates all have their records.
@@ -235,6 +238,8 @@ class Results:
     def _tuned(self, tuning: Tuning) -> None:
         if self.tuned.get(tuning.key) != "all":
             self.tuned[tuning.key] = tuning.scope
+        if tuning.scope == "all":
+            self.outgrown.discard((tuning.problem, tuning.dtype, tuning.kernel, tuning.device))
 
     def add_memory(self, row: Memory) -> None:
         MEMORY.add(self.folder, row)
@@ -244,7 +249,7 @@ class Kept(Results):
     """Stands where a results folder is asked for: what is added stays in memory."""
 
     def __init__(self, done: Mapping[Key, float | None] = MappingProxyType({})) -> None:
-        self.done, self.of_kernel, self.tuned = {}, defaultdict(list), {}
+        self.done, self.of_kernel, self.tuned, self.outgrown = {}, defaultdict(list), {}, set()
         for key, median_us in done.items():
             self._has(key, median_us)
         self.records: list[Record] = []

@@ -1,5 +1,7 @@
 """The folder of a run: what is gone on with, what is kept after an end, and that one run at a time writes there."""
 
+from dataclasses import replace
+
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
 from small_sweeps import PEAKS, Notes, experiment, rows, sweep
@@ -122,6 +124,19 @@ def test_resume_runs_the_variant_that_a_study_got_after_it_was_recorded(tmp_path
     assert sweep(tmp_path, kernel, choice=Choice(candidates=2, resume=True)).counts.rows == {}
     assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {"ok": 4}
     assert {row.variant for row in rows(tmp_path)} == {*kernel.variants}
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {}
+
+
+def test_resume_goes_on_where_a_later_run_knew_another_first_choice(tmp_path):
+    kernel = FakeKernel(variants={"a": (5.0, "")})
+    sweep(tmp_path, kernel)
+    kernel.variants["b"] = (6.0, "")
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {}
+    (line, *_) = TUNING.read(tmp_path / "out")
+    TUNING.add(tmp_path / "out", replace(line, policies="hot", scope="some", untuned="b"))
+    again = sweep(tmp_path, kernel, choice=Choice(resume=True))
+    assert {(row.variant, row.problem) for row in rows(tmp_path)} >= {("b", line.problem)}
+    assert sum(again.counts.rows.values()) == 2  # of one problem, both policies
     assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {}
 
 
