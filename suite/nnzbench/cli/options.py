@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +12,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from nnzbench import paths
 from nnzbench.problems.experiment import Experiment
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -58,10 +56,10 @@ def refuse(refusals: Mapping[str, object]) -> None:
 
 
 def gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """GPUs of `datasets/gpus.csv` that begin so."""
-    with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        slugs = [row["slug"] for row in csv.DictReader(file)]
-    return [slug for slug in slugs if slug.startswith(incomplete)]
+    """GPUs of `datasets/gpus.csv` that begin so, of those that kernels here are made for."""
+    from nnzbench.predict.model import listed
+
+    return [slug for slug in listed() if slug.startswith(incomplete)]
 
 
 def kernel_option(

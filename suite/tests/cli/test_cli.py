@@ -254,6 +254,7 @@ def test_listing_loads_neither_a_gpu_library_nor_pandas():
         (["list", "problems"], "llm", {"llm_layers"}),
         (["best", "x.npz", "--kernel"], "flash", {"flash_llm"}),
         (["best", "x.npz", "--gpu"], "nvidia-h2", {"nvidia-h200"}),
+        (["best", "x.npz", "--gpu"], "nvidia-geforce-gtx", set()),  # a TITAN X, which no kernel is compiled for
         (["predict"], "eie_t", {"eie_table4"}),
     ],
 )
