@@ -75,13 +75,15 @@ def test_the_readme_shows_the_gpu_that_is_recorded_and_tuned_most_fully(tmp_path
         folder.parent.joinpath("coverage.csv").write_text(
             f"kernel,missing,untuned\none,1,0\nother,{missing},{untuned}\n"
         )
+    older = recorded(tmp_path / "x", "nvidia-v100").parent / "coverage.csv"
+    older.write_text("kernel,missing\none,9\n")
     recorded(tmp_path / "x", "a-gpu-without-coverage")
     assert write_headline(tmp_path / "x")
     assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
     folders = sorted((tmp_path / "x").glob("*/sparsert_table1"))
     html = index_page.write(tmp_path / "x", ["sparsert_table1"], {"sparsert_table1": folders}).read_text()
     linked = list(dict.fromkeys(re.findall(r'href="([\w-]+)/sparsert_table1', html)))
-    assert linked == ["nvidia-h200", "nvidia-l4", "nvidia-a100", "a-gpu-without-coverage"]
+    assert linked == ["nvidia-h200", "nvidia-l4", "nvidia-a100", "nvidia-v100", "a-gpu-without-coverage"]
 
 
 def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:

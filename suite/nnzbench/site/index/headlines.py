@@ -127,7 +127,10 @@ def _folder(reports: Path) -> Path | None:
 def lacking(folder: Path) -> float:
     """Cells of a GPU that have no row, or a time before tuning only, by its page of coverage."""
     table = folder / "coverage.csv"
-    return float(pd.read_csv(table)[["missing", "untuned"]].sum().sum()) if table.is_file() else math.inf
+    if not table.is_file():
+        return math.inf
+    cells = pd.read_csv(table).reindex(columns=["missing", "untuned"])  # which older tables lack
+    return float(cells.sum().sum())
 
 
 SETS = {
