@@ -221,8 +221,7 @@ class Run:
         """Whether what was all tried has more since: a kernel of ours another first choice, a study a variant without a
         row."""
         said = about(kernel)
-        of = (problem.name, problem.dtype, kernel, self.session.device.name)
-        if said.role != "library" and of in self.results.outgrown:
+        if said.role != "library" and self._tuning_key(problem, kernel)[:4] in self.results.outgrown:
             return True
         needed = said.study_variants
         if needed is None:

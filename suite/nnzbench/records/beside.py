@@ -48,14 +48,14 @@ class Tuning:
         return (self.problem, self.dtype, self.kernel, self.device, self.policies)
 
 
-def outgrown(rows: Iterable[Any]) -> set[tuple[str, str, str, str]]:
+def outgrown(rows: Iterable[Any]) -> set[tuple[str, ...]]:
     """Problems, dtypes, kernels and devices, by the rows of a tuning.csv in their order, with a first choice that came
     after the last search to the end and that none of these names: the kernel has more candidates since.
 
     What a search names after a first choice is none: parts of a network are of the products that its run chose.
     """
-    searched: dict[tuple[str, str, str, str], set[str]] = {}
-    since: dict[tuple[str, str, str, str], set[str]] = {}
+    searched: dict[tuple[str, ...], set[str]] = {}
+    since: dict[tuple[str, ...], set[str]] = {}
     for row in rows:
         key, names = (row.problem, row.dtype, row.kernel, row.device), set(row.untuned.split())
         if names and row.scope == "all":

@@ -72,7 +72,7 @@ class Results:
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
-        self.outgrown: set[tuple[str, str, str, str]] = set()
+        self.outgrown: set[tuple[str, ...]] = set()
         """Problems, dtypes, kernels and devices that are searched to the end of fewer candidates than there are."""
 
     def __enter__(self) -> Results:
@@ -239,7 +239,7 @@ class Results:
         if self.tuned.get(tuning.key) != "all":
             self.tuned[tuning.key] = tuning.scope
         if tuning.scope == "all":
-            self.outgrown.discard((tuning.problem, tuning.dtype, tuning.kernel, tuning.device))
+            self.outgrown.discard(tuning.key[:4])
 
     def add_memory(self, row: Memory) -> None:
         MEMORY.add(self.folder, row)

@@ -45,8 +45,9 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
+    gaps = {gpu: lacking(gpu) for gpu in {one.parent for folders in found.values() for one in folders}}
     for name in order:
-        for folder in sorted(found.get(name, ()), key=lambda one: lacking(one.parent)):
+        for folder in sorted(found.get(name, ()), key=lambda one: gaps[one.parent]):
             try:
                 recorded.append(load(folder))
             except RecordError:
