@@ -22,6 +22,7 @@ from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, markdown, number
 from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
+from nnzbench.site.generations import published
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 MAPS = {"pays_map": "", "llm_layers": "layers of language models"}
@@ -117,20 +118,22 @@ def _lines(view: View, link: str, most: int) -> list[list[str]]:
 
 
 def _folder(reports: Path) -> Path | None:
-    """Of the GPU that is recorded, and tuned, most fully."""
-    found = sorted(
-        {path.parent.parent for name in (*MAPS, *OTHERS) for path in reports.glob(f"*/{name}/environment.json")}
-    )
-    return min(found, key=lacking, default=None)
+    """Of the GPU that is shown first."""
+    found = {path.parent.parent for name in (*MAPS, *OTHERS) for path in reports.glob(f"*/{name}/environment.json")}
+    return min(sorted(found), key=standing, default=None)
 
 
-def lacking(folder: Path) -> float:
-    """Cells of a GPU that have no row, or a time before tuning only, by its page of coverage."""
+def standing(folder: Path) -> tuple[float, float]:
+    """What a GPU comes by, the least first: how many whole percent of its cells have no row, or a time before tuning only, by
+    its page of coverage; of equals the fastest memory comes first, so that few cells don't change what README shows.
+    """
+    bandwidth = published.data_sheet(folder.name).copy_gbs
     table = folder / "coverage.csv"
-    if not table.is_file():
-        return math.inf
-    cells = pd.read_csv(table).reindex(columns=["missing", "untuned"])  # which older tables lack
-    return float(cells.sum().sum())
+    lacking = math.inf
+    if table.is_file():
+        cells = pd.read_csv(table).reindex(columns=["expected", "missing", "untuned"]).sum()  # untuned: not in old ones
+        lacking = 100 * (cells["missing"] + cells["untuned"]) // cells["expected"]
+    return lacking, 0.0 if math.isnan(bandwidth) else -bandwidth
 
 
 SETS = {

@@ -26,7 +26,7 @@ from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
-from nnzbench.site.index.headlines import answers, lacking
+from nnzbench.site.index.headlines import answers, standing
 
 NAME = "index.html"
 GENERATIONS = "generations"
@@ -39,15 +39,15 @@ SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", 
 def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
-    GPUs come in the order of how fully they are recorded: README shows the first. The verdicts on claims are those of
+    GPUs come by their `standing`: README shows the first. The verdicts on claims are those of
     each GPU's `claims.csv`. A folder whose records break the schema is named on the
     page as refused: `nnzbench report` of it tells why.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
-    gaps = {gpu: lacking(gpu) for gpu in {one.parent for folders in found.values() for one in folders}}
+    places = {gpu: standing(gpu) for gpu in {one.parent for folders in found.values() for one in folders}}
     for name in order:
-        for folder in sorted(found.get(name, ()), key=lambda one: gaps[one.parent]):
+        for folder in sorted(found.get(name, ()), key=lambda one: places[one.parent]):
             try:
                 recorded.append(load(folder))
             except RecordError:
