@@ -21,10 +21,12 @@ from nnzbench import paths
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.selector import Selector
+from nnzbench.records.record import FLOORS
 
 FILE = "facts.csv"
 APART = 0.02
-"""Share by which the SM clocks of a pair differ from which on its ratio is of the clocks, too."""
+"""Share by which the SM clocks of a pair differ, or by which its empty launches change its ratio, from which on that is
+of the machines, too."""
 RESAMPLES = 2000
 """Bootstrap samples of each interval; their seed is fixed."""
 UNITS = {"n": " columns", "level": " % zeros"}
@@ -82,7 +84,7 @@ def attribute(name: str) -> str:
 def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times.
 
-    `apart`: of how many pairs the clocks differ by `APART` and more.
+    `apart`: of how many pairs clocks or empty launches differ by `APART` and more.
     """
     found: list[dict[str, Any]] = []
     for group in asked.groups:
@@ -203,14 +205,21 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
     if group.ideal:
         over_us = ideal_us(over_us, below["sparsity"].to_numpy(float), below["floor_us"].to_numpy(float))
     runs = below["run"].to_numpy(object)
-    clocks, others = below["sm_clock_mhz"].to_numpy(float), over("sm_clock_mhz", float)  # NaN is apart from nothing
+    clocks = _apart(below["sm_clock_mhz"].to_numpy(float), over("sm_clock_mhz", float))
+    floors = below["floor_us"].to_numpy(float), over("floor_us", float)
+    shifted = np.abs(floors[0] - floors[1]) > APART * np.minimum(us, over_us)
     return below.assign(
         over_median_us=over_us,
         ratio=over_us / us,
         tuned=below["tuned"].to_numpy(bool) & over("tuned", bool),
         one_run=(runs == over("run", object)) & (runs != ""),
-        apart=np.abs(clocks - others) > APART * np.maximum(clocks, others),
+        apart=clocks | (shifted & _apart(*floors, FLOORS)),
     )
+
+
+def _apart(ours: Any, theirs: Any, share: float = APART) -> Any:
+    """Where two columns differ by that share of the larger; NaN differs from nothing."""
+    return np.abs(ours - theirs) > share * np.maximum(ours, theirs)
 
 
 def _summed(group: Group, rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,17 @@ from filelock import FileLock, Timeout
 from nnzbench import paths
 from nnzbench.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning, outgrown
 from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
-from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_frame, read_records
+from nnzbench.records.record import (
+    COLUMNS,
+    FLOORS,
+    Key,
+    Record,
+    RecordError,
+    append,
+    mark_selected,
+    read_frame,
+    read_records,
+)
 from nnzbench.records.selection import fastest, maths_of
 
 BELOW = "as-"
@@ -69,6 +80,7 @@ class Results:
         """Rows that there are, with their medians."""
         self.of_kernel: defaultdict[Key, list[Key]] = defaultdict(list)
         """The same rows by experiment, problem, dtype and kernel."""
+        self._told = False
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
@@ -202,10 +214,23 @@ class Results:
         if text not in self._written:
             names = ("environment.json" if at == 1 else f"environment-{at}.json" for at in itertools.count(1))
             name = next(name for name in names if not (self.folder / name).exists())
+            self._note_other_machine(snapshot)
             with paths.replacing(self.folder / name) as partial:
                 partial.write_text(text, encoding="utf-8")
             self._written[text] = name
         return self._written[text]
+
+    def _note_other_machine(self, snapshot: Mapping[str, Any]) -> None:
+        """Says so where rows are of a machine with the same GPU whose empty launch takes another time."""
+        here = _floor_us(snapshot)
+        others = (_floor_us(self.snapshot(path.name)) for path in sorted(self.folder.glob("environment*.json")))
+        there = next((us for us in others if abs(us - here) > FLOORS * max(us, here)), None)  # NaN differs from nothing
+        if there is not None and not self._told:
+            self._told = True
+            self._note(
+                f"{self.folder}: an empty launch takes {here:.1f} us here, cold, and {there:.1f} us where other rows "
+                "were recorded: cold times of short products don't compare (--out FOLDER keeps them apart)"
+            )
 
     def _alike(self, text: str) -> str:
         """The same snapshot, written when this session had the folder before; or where no GPU is, as nothing is timed
@@ -271,6 +296,12 @@ class Kept(Results):
 
     def add_memory(self, row: Memory) -> None:
         self.memories.append(row)
+
+
+def _floor_us(snapshot: Mapping[str, Any]) -> float:
+    peaks = snapshot.get("peaks")
+    us = peaks.get("floor_cold_us") if isinstance(peaks, dict) else None
+    return float(us) if isinstance(us, int | float) else math.nan
 
 
 def _undated(snapshot: str) -> dict[str, Any]:

@@ -34,6 +34,9 @@ MOST_ROWS, MOST_LETTERS = 1 << 20, 1 << 29
 """Of a file; of the largest published one 67,000 and 20 million."""
 SHORTEST_US, LONGEST_US = 1e-6, 1e12
 """What a time can be at all: a millionth of the finest clock's step, and eleven days."""
+FLOORS = 0.2
+"""Share by which empty launches of one kind of machine don't differ: cold they take half as long again (1.5 us) on some
+machines of a GPU as on others, which short products have in their times."""
 _COUNTS = ("m", "k", "n", "nnz", "samples", "registers", "shared_bytes", "spill_bytes", "code_bytes")
 _AMOUNTS = ("flops", "bytes", "limit_us", "floor_us", "prepare_ms", "compile_ms", "relative_error", "sm_clock_mhz")
 Verdict = Literal["right", "wrong", "refused", "failed", "unsupported"]

@@ -152,6 +152,21 @@ def test_another_environment_gets_a_snapshot_of_its_own(tmp_path):
     assert {r.variant for r in rows(tmp_path) if r.selected} == {"b"}
 
 
+def test_rows_of_another_machine_with_the_gpu_are_told_of_once(tmp_path):
+    def notes(*cold_us):
+        found = []
+        with Results(tmp_path, True, False, {}, found.append) as results:
+            for us in cold_us:
+                results.add_environment({"gpu": {"name": "a GPU"}, "peaks": {"floor_cold_us": us}})
+        return found
+
+    assert notes(3.1, 3.3, None) == []
+    assert [note.split(": ", 1)[1].split(",")[0] for note in notes(4.6, 4.7)] == ["an empty launch takes 4.6 us here"]
+    (tmp_path / "environment.json").write_text("{}")
+    (tmp_path / "environment-2.json").write_text('{"peaks": {}}')
+    assert notes(4.65) == []
+
+
 def test_on_the_processor_a_later_date_alone_is_no_snapshot_of_its_own(tmp_path):
     def opened(date, commit="a", gpu=None):
         facts = {"recorded_at": date, "source": {"commit": commit}, "gpu": gpu or {"missing": "the cpu is no GPU"}}

@@ -24,8 +24,8 @@ from nnzbench.report.pages.view import COLUMN, View
 MARK = "†"
 """Marks a ratio with a partially tuned kernel, and a time of one."""
 CLOCKS = "‡"
-"""Marks a ratio of which a tenth of the pairs or more ran at SM clocks apart (`facts.table.APART`), and a time at a
-clock so far below the usual one."""
+"""Marks a ratio of which a tenth of the pairs or more ran at SM clocks or on machines apart (`facts.table.APART`), and
+a time at a clock so far below the usual one."""
 HEADS = {
     "label": "problem", "stem": "problem", "level": "zeros (%)", "n": "columns", "size": "size", "m": "rows",
     "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation", "nnz": "nonzeros",
@@ -42,7 +42,7 @@ def markdown_of(element: Table, view: View) -> str:
 
 
 def ratio_text(row: object) -> str:
-    """`2.34×` of a fact, marked where a kernel was not tuned or clocks were apart."""
+    """`2.34×` of a fact, marked where a kernel was not tuned, or clocks or machines were apart."""
     return f"{number(row.ratio)}×{marks(row)}"  # type: ignore[attr-defined]
 
 
