@@ -124,8 +124,8 @@ def _folder(reports: Path) -> Path | None:
 
 
 def standing(folder: Path) -> tuple[float, float]:
-    """What a GPU comes by, the least first: how many whole percent of its cells have no row, or a time before tuning only, by
-    its page of coverage; of equals the fastest memory comes first, so that few cells don't change what README shows.
+    """What a GPU comes by, the least first: by its page of coverage, how many whole percent of its cells have no row,
+    or a time before tuning only; of equals the fastest memory, so that few cells don't change what README shows.
     """
     bandwidth = published.data_sheet(folder.name).copy_gbs
     table = folder / "coverage.csv"
