@@ -17,6 +17,7 @@ from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.problems.problem import INTERCHANGEABLE, case_of, parse
 from nnzbench.records.beside import outgrown
 from nnzbench.records.record import RecordError
+from nnzbench.records.selection import few
 
 _KEY = ("problem", "dtype", "kernel", "device")
 
@@ -32,12 +33,12 @@ def unfinished(frame: pd.DataFrame, path: Path) -> pd.Series[bool]:
 
 
 def sentences(rows: pd.DataFrame) -> list[str]:
-    """What is `unfinished`, by kernel."""
+    """What is `unfinished`, by kernel: the first problem of each, and how many more."""
     problems: dict[str, dict[str, None]] = {}
     for row in rows.itertuples(index=False):
         problems.setdefault(str(row.kernel), {})[f"`{row.problem}` ({row.dtype}, {row.policy})"] = None
     return [
-        f"`{kernel}` is not drawn on {', '.join(found)}: the run ended before its last candidate."
+        f"`{kernel}` is not drawn on {few(list(found), 1)}: the run ended before its last candidate."
         for kernel, found in problems.items()
     ]
 

@@ -55,3 +55,11 @@ def test_a_search_to_the_end_before_a_kernel_had_more_first_choices_is_not_all(t
     path.write_text(path.read_text().replace("all,x,f32,cupy,hot", "all,x,f32,cupy,hot+cold"), encoding="utf-8")
     cold = marks.cut_short(frame.assign(policy="cold"), path)
     assert cold.tolist() == ["some", "", "", "", ""], "nothing but the pruned matrix there"
+
+
+def test_kernels_without_their_last_candidate_are_told_of_in_one_line_each():
+    frame = pd.DataFrame({"kernel": ["ring", "ring", "ring", "sputnik"], "problem": ["a", "a", "b", "a"]})
+    assert marks.sentences(frame.assign(dtype="f32", policy=["hot", "cold", "hot", "hot"])) == [
+        "`ring` is not drawn on `a` (f32, hot) and 2 more: the run ended before its last candidate.",
+        "`sputnik` is not drawn on `a` (f32, hot): the run ended before its last candidate.",
+    ]
