@@ -36,7 +36,7 @@ MISSING = "--cluster needs Dask: install the extra `cluster` (pip install 'nnzbe
 CONFIG = {
     "distributed.worker.daemon": False,  # compiling takes processes of its own
     "distributed.scheduler.allowed-failures": 0,  # a job of a worker that dies comes back, to be handed out again
-    "distributed.scheduler.worker-ttl": None,  # SciPy's product of a large matrix holds Python's lock for minutes
+    "distributed.scheduler.worker-ttl": None,  # a call that holds Python's lock keeps a live worker silent
     "distributed.comm.timeouts.connect": f"{ANSWER_S:g}s",
 }
 

@@ -21,7 +21,7 @@ from nnzbench import paths
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.selector import Selector
-from nnzbench.records.record import FLOORS
+from nnzbench.records.record import FLOORS, apart
 
 FILE = "facts.csv"
 APART = 0.02
@@ -205,7 +205,7 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
     if group.ideal:
         over_us = ideal_us(over_us, below["sparsity"].to_numpy(float), below["floor_us"].to_numpy(float))
     runs = below["run"].to_numpy(object)
-    clocks = _apart(below["sm_clock_mhz"].to_numpy(float), over("sm_clock_mhz", float))
+    clocks = apart(below["sm_clock_mhz"].to_numpy(float), over("sm_clock_mhz", float), APART)
     floors = below["floor_us"].to_numpy(float), over("floor_us", float)
     shifted = np.abs(floors[0] - floors[1]) > APART * np.minimum(us, over_us)
     return below.assign(
@@ -213,13 +213,8 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
         ratio=over_us / us,
         tuned=below["tuned"].to_numpy(bool) & over("tuned", bool),
         one_run=(runs == over("run", object)) & (runs != ""),
-        apart=clocks | (shifted & _apart(*floors, FLOORS)),
+        apart=clocks | (shifted & apart(*floors, FLOORS)),
     )
-
-
-def _apart(ours: Any, theirs: Any, share: float = APART) -> Any:
-    """Where two columns differ by that share of the larger; NaN differs from nothing."""
-    return np.abs(ours - theirs) > share * np.maximum(ours, theirs)
 
 
 def _summed(group: Group, rows: pd.DataFrame) -> pd.DataFrame:

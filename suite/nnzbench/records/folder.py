@@ -28,6 +28,7 @@ from nnzbench.records.record import (
     Key,
     Record,
     RecordError,
+    apart,
     append,
     mark_selected,
     read_frame,
@@ -80,7 +81,7 @@ class Results:
         """Rows that there are, with their medians."""
         self.of_kernel: defaultdict[Key, list[Key]] = defaultdict(list)
         """The same rows by experiment, problem, dtype and kernel."""
-        self._told = False
+        self._told = False  # of another machine
         self.measured_in: dict[tuple[str, str], str] = {}
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
@@ -222,10 +223,12 @@ class Results:
 
     def _note_other_machine(self, snapshot: Mapping[str, Any]) -> None:
         """Says so where rows are of a machine with the same GPU whose empty launch takes another time."""
+        if self._told:
+            return
         here = _floor_us(snapshot)
         others = (_floor_us(self.snapshot(path.name)) for path in sorted(self.folder.glob("environment*.json")))
-        there = next((us for us in others if abs(us - here) > FLOORS * max(us, here)), None)  # NaN differs from nothing
-        if there is not None and not self._told:
+        there = next((us for us in others if apart(us, here, FLOORS)), None)
+        if there is not None:
             self._told = True
             self._note(
                 f"{self.folder}: an empty launch takes {here:.1f} us here, cold, and {there:.1f} us where other rows "

@@ -43,6 +43,11 @@ Verdict = Literal["right", "wrong", "refused", "failed", "unsupported"]
 Key = tuple[str, ...]
 
 
+def apart(ours: Any, theirs: Any, share: float) -> Any:
+    """Whether two numbers, or columns of them, differ by that share of the larger; NaN differs from nothing."""
+    return np.abs(ours - theirs) > share * np.maximum(ours, theirs)
+
+
 def verdict(status: str, kernel: str) -> Verdict:
     """What a row's status says of its kernel.
 

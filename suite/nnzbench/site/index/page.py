@@ -39,9 +39,8 @@ SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", 
 def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
-    GPUs come by their `standing`: README shows the first. The verdicts on claims are those of
-    each GPU's `claims.csv`. A folder whose records break the schema is named on the
-    page as refused: `nnzbench report` of it tells why.
+    GPUs come by their `standing`: README shows the first. The verdicts on claims are those of each GPU's `claims.csv`.
+    A folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
