@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -77,6 +78,14 @@ def data_roots() -> list[Path]:
     """
     named = [Path(p) for p in os.environ.get("NNZBENCH_DATA", "").split(os.pathsep) if p]
     return [*named, cache()]
+
+
+_FOLDERS = re.compile(r"(?<![\w.:/~])~?/(?:[\w.@+-]+/)+")
+
+
+def without_folders(text: str) -> str:
+    """The text with every absolute path cut to the file's name: records are published, folders are of one machine."""
+    return _FOLDERS.sub("", text)
 
 
 def is_full(error: OSError) -> bool:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from nnzbench import paths
 from nnzbench.devices import DeviceLost
 from nnzbench.kernels.registry import about
 from nnzbench.measure import memory
@@ -253,7 +254,7 @@ class Attempts:
             nnz=operands.sparse.nnz if operands else 0, pattern=operands.pattern if operands else "",
             kernel=kernel, variant=variant, selected=False, device=device.name, gpu=device.gpu, arch=device.arch,
             policy=policy, status="unsupported" if refused else outcome.status,
-            reason=refused or outcome.reason or _remarks(timed, outcome, policy), **times,
+            reason=paths.without_folders(refused or outcome.reason or _remarks(timed, outcome, policy)), **times,
             flops=useful_work(problem, operands).flops if operands else 0.0, bytes=work.bytes if work else 0.0,
             floor_us=peaks.floor_us(policy), prepare_ms=outcome.prepare_ms, compile_ms=outcome.compile_ms, **resources,
             relative_error=outcome.error if outcome.error is None or outcome.error < float("inf") else None,

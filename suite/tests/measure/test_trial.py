@@ -15,6 +15,7 @@ from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.measure.timing import Measurement
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
@@ -112,6 +113,14 @@ def test_what_can_not_be_copied_is_timed_under_the_other_policies_alone(tmp_path
     assert {row.policy: (row.status, row.reason) for row in rows(tmp_path)} == {
         "hot": ("ok", ""),
         "stream": ("unsupported", "it can't run over copies of its weights"),
+    }
+
+
+def test_a_row_names_a_file_without_the_folders_of_this_machine(tmp_path):
+    said = "/home/me/data/a-b.smtx: needs 5 bytes, 3 are free; ~/k.cu(4): see docs/a/b.md and https://c.d/e/f, 1/2/3"
+    sweep(tmp_path, FakeKernel(variants={"a": (1.0, Unsupported(said))}))
+    assert {row.reason for row in rows(tmp_path)} == {
+        "a-b.smtx: needs 5 bytes, 3 are free; ~/k.cu(4): see docs/a/b.md and https://c.d/e/f, 1/2/3"
     }
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs the CUDA driver shows, asked without a GPU library."""
+"""Which GPUs the CUDA driver shows, asked without a GPU library; what memory is free."""
 
 from __future__ import annotations
 
@@ -48,3 +48,20 @@ def test_without_a_driver_there_is_none(monkeypatch):
 
     monkeypatch.setattr(host.ctypes, "CDLL", none)
     assert host.visible_gpus() == []
+
+
+def test_a_containers_cache_of_files_is_free(monkeypatch, tmp_path):
+    files = {
+        "meminfo": "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n",
+        "memory.max": "1000000\n",
+        "memory.current": "990000\n",
+        "memory.stat": "anon 90000\ninactive_file 800000\nactive_file 100000\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(host, "Path", lambda name: tmp_path / "meminfo" if name == "/proc/meminfo" else tmp_path)
+    assert host.free_memory() == 810_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert host.free_memory() == 8000 << 10
+    (tmp_path / "meminfo").unlink()
+    assert host.free_memory() is None
