@@ -25,8 +25,7 @@ NEVER_REFUSED = 1 << 26
 
 def require_memory(where: str, needed: int) -> None:
     """Raises `MatrixError` where so many bytes are not free: what a file or a size declares is asked for only then."""
-    free = free_memory()
-    if free is not None and needed > max(free, NEVER_REFUSED):
+    if needed > NEVER_REFUSED and (free := free_memory()) is not None and needed > free:
         raise MatrixError(f"{where}: needs {needed:,} bytes of memory, and {free:,} are free.")
 
 

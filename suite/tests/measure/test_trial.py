@@ -8,6 +8,7 @@ import pytest
 from fakes import FakeClock, FakeDevice, FakeKernel, FakeTimer, Silent
 from small_sweeps import PEAKS, Small, experiment, rows, sweep
 
+from nnzbench.contribute.snapshots import private
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.measure import sweep as measure_sweep
 from nnzbench.measure import trial
@@ -117,11 +118,12 @@ def test_what_can_not_be_copied_is_timed_under_the_other_policies_alone(tmp_path
 
 
 def test_a_row_names_a_file_without_the_folders_of_this_machine(tmp_path):
-    said = "/home/me/data/a-b.smtx: needs 5 bytes, 3 are free; ~/k.cu(4): see docs/a/b.md and https://c.d/e/f, 1/2/3"
-    sweep(tmp_path, FakeKernel(variants={"a": (1.0, Unsupported(said))}))
-    assert {row.reason for row in rows(tmp_path)} == {
-        "a-b.smtx: needs 5 bytes, 3 are free; ~/k.cu(4): see docs/a/b.md and https://c.d/e/f, 1/2/3"
-    }
+    said = "a-b.smtx: needs 5 bytes, 3 are free; ~/k.cu(4): see docs/a/b.md and https://c.d/e/f, 1/2/3"
+    told = f"{tmp_path}/{said}"
+    assert private(told) == "a path"  # which makes a set of results unfit
+    assert not private(said)
+    sweep(tmp_path, FakeKernel(variants={"a": (1.0, Unsupported(told))}))
+    assert {row.reason for row in rows(tmp_path)} == {said}
 
 
 EARLY = "ended early, clearly behind a faster candidate"
