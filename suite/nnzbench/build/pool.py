@@ -35,8 +35,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
     def add(self, job: Job, timeout_s: float) -> Future[CompileError | None] | None:
         """Begins a program, in the order of the calls; None where the cache holds its result, good or bad.
 
-        The future has None once it does, or what kept it from that: a `CompileTimeout` after `timeout_s` seconds of its
-        compilation; an `OSError` where the cache can't be written. A program that is begun is not begun again.
+        The future has None once it does, or what kept it from that: a `CompileTimeout` after `timeout_s` seconds of the
+        processors' time; an `OSError` where the cache can't be written. A program that is begun is not begun again.
         Raises `Unsupported` where a compiler is missing or does not know the architecture.
         """
         check(job.arch, job.link)
@@ -106,7 +106,7 @@ def compile_many(
     """Compiles in worker processes and yields (index of the job, result) as each is done, cache hits first.
 
     Jobs of the same program are compiled once.
-    A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
+    A job past `timeout_s` (seconds of the processors' time) yields a `CompileTimeout`, and its process is killed.
     `workers` is the number of processes, by default one per processor this process may use, or `$NNZBENCH_COMPILERS`
     where that is fewer.
     Raises `Unsupported` where a compiler is missing or does not know an architecture, `OSError` where the cache
@@ -198,7 +198,7 @@ class Pending(Generic[T]):
             return ()
         jobs = [Job.of(stage, self._arch, self._link) for stage in item.plan.stages()]
         try:
-            begun = [self._pool.add(job, _timeout_s(jobs)) for job in jobs]
+            begun = [self._pool.add(job, limit_s(jobs)) for job in jobs]
         except Unsupported:  # no compiler: preparing says so
             return ()
         return tuple(one for one in begun if one is not None)
@@ -235,7 +235,8 @@ def compiled_ahead(found: Iterator[Candidate | T], arch: str, link: str = "") ->
             yield from [item for _ in range(len(pending)) if (item := pending.take()) is not None]
 
 
-def _timeout_s(jobs: Sequence[Job]) -> float:
+def limit_s(jobs: Sequence[Job]) -> float:
+    """Seconds of the processors' time that each of the programs may take, by the longest."""
     longest = max((len(job.source) for job in jobs), default=0)
     return max(TIMEOUT_S, TIMEOUT_S_PER_MB * longest / 1e6)
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import CancelledError
 from dataclasses import asdict
 from pathlib import Path
@@ -28,8 +29,9 @@ from nnzbench.build.cache import CompileError, CompileTimeout, Program, build, f
 from nnzbench.plans.plan import Unsupported
 
 COMPILERS = "NNZBENCH_COMPILERS"
-"""Environment variable: most processes of a pool, where several pools share the processors. Time limits are of wall
-clock, so that a program which takes long alone would pass its own if all pools took every processor."""
+"""Environment variable: most processes of a pool, where several pools share the processors."""
+PATIENCE = 10.0
+"""Times its limit that a program may take by the clock, where the processors are busy with others."""
 POLL_S = 0.05
 """Between two looks for a processor that is free."""
 _ROOT = Path(__file__).resolve().parents[2]
@@ -77,31 +79,41 @@ class Worker:
     def compile(self, program: Program) -> CompileError | None:
         """None where the cache now holds the result, else why it can't.
 
+        The limit is of the processors' time: on a busy machine a program takes no more of it, but longer by the clock.
         Raises `WorkerError` where the cache can't be written.
         """
         process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        expired = threading.Event()
+        expired, over = threading.Event(), threading.Event()
 
-        def kill() -> None:
-            expired.set()
-            process.kill()
+        def watch(limit_s: float) -> None:
+            begun, end, wait = host.processor_s(process.pid), time.monotonic() + PATIENCE * limit_s, limit_s
+            while not over.wait(wait):
+                used = host.processor_s(process.pid)
+                left = 0.0 if begun is None or used is None else limit_s - (used - begun)
+                if min(left, end - time.monotonic()) <= 0:
+                    expired.set()
+                    process.kill()
+                    return
+                wait = max(left, POLL_S)
 
-        timer = threading.Timer(self.timeout_s, kill) if self.timeout_s is not None else None
+        watcher: threading.Thread | None = None
+        if self.timeout_s is not None:
+            watcher = threading.Thread(target=watch, args=(self.timeout_s,), daemon=True)
         answer = ""
         try:
-            if timer is not None:
-                timer.start()
+            if watcher is not None:
+                watcher.start()
             process.stdin.write(json.dumps(asdict(program)) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         except OSError:
             pass  # the process is gone; its exit status tells how
         finally:
-            if timer is not None:
-                timer.cancel()
-                timer.join()  # from here on `expired` is final
+            over.set()
+            if watcher is not None:
+                watcher.join()  # from here on `expired` is final
         if answer and not expired.is_set():
             failure = json.loads(answer)
             if isinstance(failure, list):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnzbench.build.cache import Job, build
-from nnzbench.build.pool import compile_one
+from nnzbench.build.pool import compile_one, limit_s
 from nnzbench.devices.contract import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, BoundLaunch, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
@@ -24,9 +24,6 @@ from nnzbench.devices.nvml import Clocks, open_clocks
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, one_line, poison_value
 
 T = TypeVar("T")
-
-ASSEMBLE_SECONDS = 60.0
-"""Limit for assembling one generated program; ptxas takes minutes on very long bodies."""
 
 DEFAULT_SHARED_BYTES = 48 * 1024
 """Shared memory a block may have without opting in, static and dynamic together.
@@ -80,7 +77,7 @@ def build_plan(plan: Plan, arch: str, link: str = "") -> Built:
     `link`: the architecture to run on where `arch`'s code is only checked there.
     """
     job = Job.of(plan, arch, link)
-    compiled = build(job.program()) if plan.language == "cuda" else compile_one(job, ASSEMBLE_SECONDS)
+    compiled = build(job.program()) if plan.language == "cuda" else compile_one(job, limit_s([job]))
     return Built(compiled.path.read_bytes(), dict(compiled.resources), compiled.compile_ms)
 
 

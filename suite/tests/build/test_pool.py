@@ -108,23 +108,30 @@ def test_equal_programs_are_compiled_once(cache, monkeypatch):
     assert isinstance(results[3], CompileError)
 
 
-def test_a_slow_program_is_stopped_and_the_others_go_on(cache, monkeypatch):
-    asked: list[float] = []
-    timer = threading.Timer
-
-    def impatient(seconds, stop):
-        """The first program has a moment; the second one all the time that a busy machine takes."""
-        asked.append(seconds)
-        return timer(0.2 if len(asked) == 1 else seconds, stop)
-
-    monkeypatch.setattr(workers.threading, "Timer", impatient)
-    texts = [slow_ptx(60_000), PTX]
-    results = dict(compile_many(ptx_jobs(texts, "sm_90"), workers=1, timeout_s=600))
-    assert asked == [600, 600]
+def test_a_slow_program_is_stopped_and_the_others_go_on(cache):
+    results = dict(compile_many(ptx_jobs([slow_ptx(60_000), PTX], "sm_90"), workers=1, timeout_s=1.0))
     assert isinstance(results[0], CompileTimeout)
-    assert "longer than 600 s" in str(results[0])
+    assert "longer than 1 s" in str(results[0])
     assert not isinstance(results[1], CompileError)
     assert len(list(cache.glob("*.json"))) == 1  # a time-out is not remembered
+
+
+@pytest.mark.parametrize(
+    ("patience", "told", "stopped"), [(1e4, True, False), (2.0, True, True), (1e4, False, True)], ids=str
+)
+def test_a_program_that_waits_for_a_processor_is_given_time(cache, monkeypatch, patience, told, stopped):
+    """As if the process got nothing of the processors for a while, or nothing told what it got."""
+    asked: list[int] = []
+
+    def processor_s(process):
+        asked.append(process)
+        return 0.0 if told else None
+
+    monkeypatch.setattr(workers.host, "processor_s", processor_s)
+    monkeypatch.setattr(workers, "PATIENCE", patience)
+    ((_, result),) = compile_many(ptx_jobs([slow_ptx(3_000)], "sm_90"), workers=1, timeout_s=0.1)
+    assert isinstance(result, CompileTimeout) == stopped
+    assert len(set(asked)) == 1
 
 
 def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_environment(monkeypatch):
