@@ -183,7 +183,7 @@ def nm_sparsity() -> Page:
         "on an A100 in its figure 3 and prints no numbers: larger products come close to 2×, which the units could "
         "give at most; BERT as a whole became 1.5× as fast. INT8 sums here are exact 32-bit integers, checked as such. "
         "The sparse matrix is compressed beforehand, outside the times.",
-        attributes=r"(?P<products>a100|bert|cube)(?:_.+)?",
+        attributes=r"(?P<products>a100|bert|cube|table1)(?:_.+)?",
         answers=(
             Answer(FIGURE3, tuned["i8"], INT8, (default["i8"],), cublas["i8"], "nm-half"),
             Answer(FIGURE3, tuned["f16"], FP16, (default["f16"],)),
