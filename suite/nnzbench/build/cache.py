@@ -74,6 +74,10 @@ class CompileTimeout(CompileError):
     """The compiler was stopped at its time limit."""
 
 
+class CompilerKilled(CompileError):
+    """The system ended the compiler, as it does where memory runs out: that says nothing of the program."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One program to compile for one architecture."""

@@ -12,7 +12,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, check, folder, lookup
+from nnzbench.build.cache import (
+    Compiled,
+    CompileError,
+    CompilerKilled,
+    CompileTimeout,
+    Job,
+    Program,
+    check,
+    folder,
+    lookup,
+)
 from nnzbench.build.workers import Worker, keep, processors, take, turn
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
@@ -21,7 +31,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
     """Compiles programs in worker processes while the caller waits, or does something else such as timing on a GPU.
 
     `workers` is the number of processes, by default one less than the processors this process may use: the caller has
-    work of its own. `close` (or the end of a `with` block) kills those that are at work.
+    work of its own. Where the system ends compilers, as without memory left (one program may take 20 GB), fewer are at
+    work from then on. `close` (or the end of a `with` block) kills those that are at work.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -29,7 +40,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         self._executor = ThreadPoolExecutor(self.workers)
         self._begun: dict[str, Future[CompileError | None]] = {}
         self._at_work: list[Worker] = []
-        self._lock = threading.Lock()
+        self._most = self.workers
+        self._lock = threading.Condition()
         self._stopped = threading.Event()
 
     def add(self, job: Job, timeout_s: float) -> Future[CompileError | None] | None:
@@ -56,11 +68,18 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         return self._executor.submit(self._compile, program, timeout_s)
 
     def _compile(self, program: Program, timeout_s: float | None) -> CompileError | None:
-        with turn(self._stopped):
-            return self._compile_now(program, timeout_s)
+        while True:
+            with turn(self._stopped):
+                failure = self._compile_now(program, timeout_s)
+            with self._lock:
+                beside = len(self._at_work)
+                if not isinstance(failure, CompilerKilled) or not beside:
+                    return failure
+                self._most = min(self._most, (beside + 1) // 2)
 
     def _compile_now(self, program: Program, timeout_s: float | None) -> CompileError | None:
         with self._lock:
+            self._lock.wait_for(lambda: len(self._at_work) < self._most or self._stopped.is_set())
             if self._stopped.is_set():
                 raise CancelledError
             worker = take(timeout_s)
@@ -70,6 +89,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         finally:
             with self._lock:
                 self._at_work.remove(worker)
+                self._lock.notify_all()
                 stopped = self._stopped.is_set()
             if stopped:
                 worker.close()
@@ -86,6 +106,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             self._stopped.set()
             for worker in self._at_work:
                 worker.stop()
+            self._lock.notify_all()
         self._executor.shutdown(cancel_futures=True)
 
     def __exit__(self, *_: object) -> None:

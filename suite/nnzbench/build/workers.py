@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from nnzbench import host
-from nnzbench.build.cache import CompileError, CompileTimeout, Program, build, folder
+from nnzbench.build.cache import CompileError, CompilerKilled, CompileTimeout, Program, build, folder
 from nnzbench.plans.plan import Unsupported
 
 COMPILERS = "NNZBENCH_COMPILERS"
@@ -123,6 +124,8 @@ class Worker:
         self.close()
         if expired.is_set():
             return CompileTimeout(f"{program.name}: compiling took longer than {self.timeout_s:g} s")
+        if code == -signal.SIGKILL and not self._closed:
+            return CompilerKilled(f"{program.name}: the compiler was killed, as if the system was out of memory")
         return CompileError(f"{program.name}: the compiler process ended with status {code}")
 
     def _start(self) -> subprocess.Popen[str]:
@@ -212,6 +215,8 @@ def _end_idle() -> None:
 def _serve() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # what enqueues work for a GPU that is timed meanwhile goes first
+    with contextlib.suppress(OSError):  # where memory runs out, compilers end before all else: they are started again
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     answers = sys.stdout
     sys.stdout = sys.stderr  # nothing a library prints may pass for an answer
     print(file=answers, flush=True)

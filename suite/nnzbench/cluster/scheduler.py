@@ -363,7 +363,7 @@ class Scheduler:
             back = model.again(step, part.short, short=True)
             what = "is tried again when no other worker is at work" if back else "is left out, go on with --resume"
             kernels = ", ".join(part.short)
-            self.progress.note(f"{step.experiment} {step.problem.name} {what}: the GPU had no memory for {kernels}")
+            self.progress.note(f"{step.experiment} {step.problem.name} {what}: there was no memory for {kernels}")
         elif rest:  # the time is over
             model.left_out.append(step)
         if not back:

@@ -90,7 +90,7 @@ class Outcome:
     @property
     def short(self) -> bool:
         """Whether there was no memory: where other processes share the GPU, that says nothing of the candidate."""
-        return self.status == "launch-error" and not self.lost and short_of_memory(self.reason)
+        return self.status in ("launch-error", "compile-error") and not self.lost and short_of_memory(self.reason)
 
 
 def failure(error: Exception | SystemExit) -> Outcome:

@@ -1,16 +1,18 @@
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import CancelledError, wait
+import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from dataclasses import asdict
 
 import pytest
 
 from nnzbench.build import toolchain, workers
-from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program, build
+from nnzbench.build.cache import CompileError, CompilerKilled, CompileTimeout, Job, Program, build
 from nnzbench.build.pool import CompilePool, compile_many, compile_one
 from nnzbench.plans.plan import Unsupported
 
@@ -132,6 +134,41 @@ def test_a_program_that_waits_for_a_processor_is_given_time(cache, monkeypatch, 
     ((_, result),) = compile_many(ptx_jobs([slow_ptx(3_000)], "sm_90"), workers=1, timeout_s=0.1)
     assert isinstance(result, CompileTimeout) == stopped
     assert len(set(asked)) == 1
+
+
+def test_a_compiler_that_the_system_ends_says_nothing_of_its_program(cache):
+    worker = workers.Worker(600.0)
+    with ThreadPoolExecutor(1) as beside:
+        begun = beside.submit(worker.compile, Job("ptx", slow_ptx(60_002), "sm_80").program())
+        while worker._process is None:
+            time.sleep(0.01)
+        worker._process.kill()
+        assert isinstance(begun.result(), CompilerKilled)
+    worker.close()
+    assert not list(cache.glob("*.json"))
+
+
+def test_where_memory_runs_out_fewer_programs_are_compiled_at_once(monkeypatch):
+    """As if there was memory for two: those beyond are killed until one is at work at a time."""
+    enough, at_work = threading.Semaphore(2), threading.Event()
+
+    class Hungry(workers.Worker):
+        def compile(self, program):
+            if not enough.acquire(blocking=False):
+                return CompilerKilled("out of memory")
+            with contextlib.closing(self):
+                at_work.wait(60)
+                enough.release()
+            return None
+
+    monkeypatch.setattr("nnzbench.build.pool.take", Hungry)
+    program = Program("ptx", "no program", "none", "sm_80", [], {})
+    with CompilePool(8) as eight:
+        begun = [eight.submit(program, None) for _ in range(8)]
+        while eight._most > 1:
+            time.sleep(0.01)
+        at_work.set()
+        assert [one.result(60) for one in begun] == [None] * 8
 
 
 def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_environment(monkeypatch):

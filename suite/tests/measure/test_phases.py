@@ -7,6 +7,7 @@ import pytest
 from fake_search import Clock
 from filelock import FileLock
 
+from nnzbench.build.cache import CompilerKilled
 from nnzbench.devices.gpu import LaunchError, short_of_memory
 from nnzbench.kernels.registry import candidates
 from nnzbench.measure import trial
@@ -126,18 +127,26 @@ def test_programs_are_read_before_the_gpu_is_waited_for():
 
 
 @pytest.mark.parametrize(("shared", "tried"), [(True, 4), (False, 1)])
-def test_what_a_shared_gpu_has_no_memory_for_is_tried_again(shared, tried, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (LaunchError("Out of memory allocating 17,179,869,184 bytes"), "launch-error"),
+        (CompilerKilled("plan.ptx: the compiler was killed, as if the system was out of memory"), "compile-error"),
+    ],
+    ids=["GPU", "host"],
+)
+def test_what_a_shared_machine_has_no_memory_for_is_tried_again(error, status, shared, tried, monkeypatch):
     monkeypatch.setattr(trial, "PAUSES_S", (0.0, 0.0, 0.0))
-    reasons = []
+    errors = []
 
     def prepare():
-        reasons.append("Out of memory allocating 17,179,869,184 bytes")
-        raise LaunchError(reasons[-1])
+        errors.append(error)
+        raise error
 
     work = Work(turn=lambda: nullcontext()) if shared else Work()
     outcome = try_candidate(
         Candidate("v", "f32", prepare), None, lambda: None, Conditions((), work=work), lambda run: None
     )
-    assert (outcome.status, len(reasons)) == ("launch-error", tried)
+    assert (outcome.status, len(errors)) == (status, tried)
     assert short_of_memory(outcome.reason)
     assert not short_of_memory("an illegal memory access was encountered")
