@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import asdict
 from pathlib import Path
@@ -86,35 +87,11 @@ class Worker:
         process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        expired, over = threading.Event(), threading.Event()
-
-        def watch(limit_s: float) -> None:
-            begun, end, wait = host.processor_s(process.pid), time.monotonic() + PATIENCE * limit_s, limit_s
-            while not over.wait(wait):
-                used = host.processor_s(process.pid)
-                left = 0.0 if begun is None or used is None else limit_s - (used - begun)
-                if min(left, end - time.monotonic()) <= 0:
-                    expired.set()
-                    process.kill()
-                    return
-                wait = max(left, POLL_S)
-
-        watcher: threading.Thread | None = None
-        if self.timeout_s is not None:
-            watcher = threading.Thread(target=watch, args=(self.timeout_s,), daemon=True)
         answer = ""
-        try:
-            if watcher is not None:
-                watcher.start()
+        with self._limited(process) as expired, contextlib.suppress(OSError):  # gone: its exit status tells how
             process.stdin.write(json.dumps(asdict(program)) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
-        except OSError:
-            pass  # the process is gone; its exit status tells how
-        finally:
-            over.set()
-            if watcher is not None:
-                watcher.join()  # from here on `expired` is final
         if answer and not expired.is_set():
             failure = json.loads(answer)
             if isinstance(failure, list):
@@ -127,6 +104,33 @@ class Worker:
         if code == -signal.SIGKILL and not self._closed:
             return CompilerKilled(f"{program.name}: the compiler was killed, as if the system was out of memory")
         return CompileError(f"{program.name}: the compiler process ended with status {code}")
+
+    @contextlib.contextmanager
+    def _limited(self, process: subprocess.Popen[str]) -> Iterator[threading.Event]:
+        """Kills the process at the time limit, as the event tells from the end on."""
+        expired, over = threading.Event(), threading.Event()
+        if self.timeout_s is None:
+            yield expired
+            return
+        watcher = threading.Thread(target=self._watch, args=(process, self.timeout_s, expired, over), daemon=True)
+        watcher.start()
+        try:
+            yield expired
+        finally:
+            over.set()
+            watcher.join()
+
+    @staticmethod
+    def _watch(process: subprocess.Popen[str], limit_s: float, expired: threading.Event, over: threading.Event) -> None:
+        begun, end, wait = host.processor_s(process.pid), time.monotonic() + PATIENCE * limit_s, limit_s
+        while not over.wait(wait):
+            used = host.processor_s(process.pid)
+            left = 0.0 if begun is None or used is None else limit_s - (used - begun)
+            if min(left, end - time.monotonic()) <= 0:
+                expired.set()
+                process.kill()
+                return
+            wait = max(left, POLL_S)
 
     def _start(self) -> subprocess.Popen[str]:
         with self._lock:

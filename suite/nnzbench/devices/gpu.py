@@ -50,11 +50,11 @@ _FATAL = (
 
 _SHORT = re.compile(r"out.of.memory|alloc(?:ation)?_failed|memoryallocation|insufficient_resources", re.IGNORECASE)
 PAUSES_S = (0.5, 2.0, 6.0)
-"""Before what fails for want of memory is tried again: other processes that share the GPU may have it till then."""
+"""Before what fails for want of memory is tried again: other processes that share the machine may have it till then."""
 
 
 def short_of_memory(reason: object) -> bool:
-    """Whether an error, or its text, says that the GPU's memory is used up."""
+    """Whether an error, or its text, says that memory is used up, the GPU's or the host's."""
     return _SHORT.search(str(reason)) is not None
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 
 from nnzbench.build.cache import Compiled, Job
-from nnzbench.build.pool import compile_many
+from nnzbench.build.pool import TIMEOUT_S, compile_many
 from nnzbench.devices import Device
 from nnzbench.kernels.codegen.schedule import Tiling, Tuned, remember, search_name
-from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, planned
+from nnzbench.kernels.sparsert.spmm import make_plan, planned
 from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up
 from nnzbench.measure.trial import fresh_result
@@ -30,7 +30,7 @@ def tune(
     operands: Operands,
     device: Device,
     progress: Progress = lambda done, total, best: None,
-    timeout_s: float = ASSEMBLE_SECONDS,
+    timeout_s: float = TIMEOUT_S,
     workers: int | None = None,
     limit: int | None = None,
 ) -> Tuned:

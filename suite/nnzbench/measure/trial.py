@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def short(self) -> bool:
-        """Whether there was no memory: where other processes share the GPU, that says nothing of the candidate."""
+        """Whether there was no memory: where other processes share the machine, that says nothing of the candidate."""
         return self.status in ("launch-error", "compile-error") and not self.lost and short_of_memory(self.reason)
 
 

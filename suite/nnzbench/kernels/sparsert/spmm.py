@@ -22,8 +22,6 @@ from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-ASSEMBLE_SECONDS = 60.0
-"""Time limit of one candidate's assembly."""
 MAX_TAPS = 25
 """Each tap takes a 64-bit pointer per thread."""
 
