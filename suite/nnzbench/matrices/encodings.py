@@ -29,7 +29,7 @@ def cluster(values: NDArray[Any], count: int = LIVE_VALUES) -> NDArray[np.float3
     """
     if count < 1:
         raise MatrixError(f"a codebook of {count} values is empty.")
-    ordered = np.sort(values, axis=None).astype(np.float64)
+    ordered = np.sort(values.astype(np.float64), axis=None)
     if not (np.abs(ordered) <= np.finfo(np.float16).max).all():
         raise MatrixError("values of a codebook must be finite in fp16.")
     if ordered.size == 0:
@@ -48,8 +48,12 @@ def cluster(values: NDArray[Any], count: int = LIVE_VALUES) -> NDArray[np.float3
         centres.sort()
     half = ordered.astype(np.float16)
     different = half[np.concatenate([[True], half[1:] != half[:-1]])]
-    rounded = different if different.size <= count else np.unique(centres.astype(np.float16))
-    return rounded.astype(np.float32)
+    return different.astype(np.float32) if different.size <= count else _unique(centres.astype(np.float16))
+
+
+def _unique(values: NDArray[Any]) -> NDArray[np.float32]:
+    """The different values, ascending. Not sorted as float16: NumPy does so wrongly on processors with AVX-512."""
+    return np.unique(values.astype(np.float32))
 
 
 def nearest(values: NDArray[Any], codebook: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -122,9 +126,9 @@ class Coded:
     def of(matrix: CSR) -> Coded:
         """Raises `MatrixError` where the matrix has more than 15 different values."""
         values = matrix.values
-        different = np.unique(values[:4096])
+        different = _unique(values[:4096])
         if different.size <= CODEBOOK:
-            different = np.unique(values)
+            different = _unique(values)
         different = different[different != 0]
         if different.size > LIVE_VALUES:
             raise MatrixError(

@@ -86,6 +86,8 @@ def top(keys: NDArray[Any], count: int) -> Mask:
         return np.zeros(keys.shape, dtype=bool)
     if count >= size:
         return np.ones(keys.shape, dtype=bool)
+    if keys.dtype == np.float16:  # which NumPy orders wrongly on processors with AVX-512
+        keys = keys.astype(np.float32)
     bound = np.partition(keys, size - count, axis=1)[:, size - count, None]
     mask = keys > bound
     ties = keys == bound
