@@ -88,9 +88,25 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("", text)
 
 
-def is_full(error: OSError) -> bool:
-    """Whether the disk, or the user's share of it, is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+class CannotWrite(OSError):
+    """A file or folder that this program keeps for itself can't be written."""
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns what keeps the block from writing to `folder` into a `CannotWrite`."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror or str(error), error.filename or str(folder)) from error
+
+
+def of_machine(error: OSError) -> bool:
+    """Whether an error is the machine's, and says nothing of what was tried.
+
+    The disk is full, or the user's share of it, or a file is as long as the user's may be; or a `CannotWrite`.
+    """
+    return isinstance(error, CannotWrite) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager

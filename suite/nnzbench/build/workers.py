@@ -26,7 +26,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from nnzbench import host
+from nnzbench import host, paths
 from nnzbench.build.cache import CompileError, CompilerKilled, CompileTimeout, Program, build, folder
 from nnzbench.plans.plan import Unsupported
 
@@ -64,10 +64,6 @@ def turn(stopped: threading.Event) -> contextlib.AbstractContextManager[object]:
     raise CancelledError
 
 
-class WorkerError(OSError):
-    """What kept a worker from writing to the cache."""
-
-
 class Worker:
     """One process, started at its first program and started again after it was killed."""
 
@@ -82,7 +78,7 @@ class Worker:
         """None where the cache now holds the result, else why it can't.
 
         The limit is of the processors' time: on a busy machine a program takes no more of it, but longer by the clock.
-        Raises `WorkerError` where the cache can't be written.
+        Raises `CannotWrite` where the cache can't be.
         """
         process = self._start()
         assert process.stdin is not None
@@ -95,7 +91,7 @@ class Worker:
         if answer and not expired.is_set():
             failure = json.loads(answer)
             if isinstance(failure, list):
-                raise WorkerError(*failure)
+                raise paths.CannotWrite(*failure)
             return CompileError(failure) if failure else None
         code = process.wait()
         self.close()

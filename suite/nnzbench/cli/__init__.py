@@ -75,7 +75,7 @@ class _LazyGroup(click.Group):
             click.echo("Interrupted: what is recorded is whole.", err=True)
             ctx.exit(INTERRUPTED)
         except OSError as error:
-            if paths.is_full(error):
+            if paths.of_machine(error):
                 where = f"{error.filename}: " if error.filename else ""
                 raise _InputError(
                     f"{where}{error.strerror}: what is recorded is whole, the rest is not written"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from nnzbench import paths
 from nnzbench.devices.contract import Timer
 from nnzbench.devices.cpu import LaunchError, SanitizerError, job
 from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
@@ -82,17 +83,20 @@ class CpuDevice:
     def prepare(self, plan: Plan) -> Prepared:
         """Builds the plan's program and writes its buffers.
 
-        Raises `CompileError`, `Unsupported`, or `LaunchError` where a launch doesn't fit its kernel. `run` raises
-        `LaunchError` for divergent barriers, deadlocks, impossible shuffles and crashes, `SanitizerError` for findings.
+        Raises `CompileError`, `Unsupported`, `LaunchError` where a launch doesn't fit its kernel, `CannotWrite` where
+        programs or temporary files can't be written. `run` raises `LaunchError` for divergent barriers, deadlocks,
+        impossible shuffles and crashes, `SanitizerError` for findings.
         """
         if any(launch.cluster != (1, 1, 1) for launch in plan.launches):
             raise Unsupported(f"{plan.variant} needs clusters of blocks, which the cpu device does not run")
         started = time.perf_counter()
-        folder = Path(tempfile.mkdtemp(prefix="nnzbench-cpu-"))
+        with paths.writing(Path(os.environ.get("TMPDIR") or "/tmp")):
+            folder = Path(tempfile.mkdtemp(prefix="nnzbench-cpu-"))
         cleanup = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._cleanups.append(cleanup)
         try:
-            written = job.write(plan, folder)
+            with paths.writing(folder):
+                written = job.write(plan, folder)
             prepare_ms = 1e3 * (time.perf_counter() - started)
             built = [program(stage, self._build) for stage in plan.stages()]
             for made, description in zip(built, written.descriptions, strict=True):

@@ -13,10 +13,14 @@ import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
 
 from nnzbench.host import free_memory
+from nnzbench.plans.plan import printable
 
 
 class MatrixError(ValueError):
-    """A matrix or file is not what it claims; the message names the file and the field in one sentence."""
+    """A matrix or file is not what it claims; the message names the file and the field in one printable sentence."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 NEVER_REFUSED = 1 << 26

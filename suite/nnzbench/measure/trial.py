@@ -96,9 +96,9 @@ class Outcome:
 def failure(error: Exception | SystemExit) -> Outcome:
     """The outcome that an exception from planning, preparing or running stands for.
 
-    Raises it again where the disk is full: that says nothing of the candidate.
+    Raises it again where it is the machine's, such as a full disk: that says nothing of the candidate.
     """
-    if isinstance(error, OSError) and paths.is_full(error):
+    if isinstance(error, OSError) and paths.of_machine(error):
         raise error
     text = str(error) or type(error).__name__
     if isinstance(error, Cheat):

@@ -11,7 +11,7 @@ import numpy as np
 from nnzbench.kernels.registry import about
 from nnzbench.measure.roofline import INDEX_BYTES
 from nnzbench.operators.tokens import BIAS
-from nnzbench.plans.plan import Plan, Resources, Unsupported, one_line
+from nnzbench.plans.plan import Plan, Resources, Unsupported, one_line, printable
 from nnzbench.problems.buffers import inputs
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -23,6 +23,9 @@ _NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 class OperatorError(ValueError):
     """An operator can't be made, loaded or given this array; the message says what is wrong and what would do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,14 @@ class Unsupported(Exception):
     """A kernel, library or device can't run this problem; the message is the reason shown in the record."""
 
 
+def printable(text: str) -> str:
+    """The text with what a terminal would act upon as U+FFFD: names out of files go into sentences for the user."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
+
+
 def one_line(error: BaseException) -> str:
     """What an error of a library or the system says, fit for a sentence: one line, at most 200 characters."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return printable(" ".join(str(error).split())[:200]) or type(error).__name__
 
 
 @dataclass(frozen=True)

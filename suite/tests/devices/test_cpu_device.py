@@ -5,6 +5,7 @@ import signal
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from nnzbench.devices.cpu import build as cpu_build
 from nnzbench.devices.cpu import job
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.kernel import source_text
+from nnzbench.measure.trial import failure
+from nnzbench.paths import CannotWrite
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
@@ -213,9 +216,25 @@ def test_a_full_disk_is_no_compile_error(tmp_path, monkeypatch):
     fake.write_text('#!/bin/sh\ncase "$*" in *-o*) echo "as: No space left on device" >&2; exit 1;; esac\n')
     fake.chmod(0o755)
     monkeypatch.setenv("CXX", str(fake))
-    with pytest.raises(OSError, match="No space left on device") as caught:
+    with pytest.raises(CannotWrite, match="No space left on device") as caught:
         CpuDevice().prepare(plan("y[threadIdx.x] = 1;"))
     assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("which", ["programs", "temporary files", "a file"])
+def test_what_can_not_be_written_is_told_as_the_machines_fault(tmp_path, monkeypatch, which):
+    """A candidate has no part in it, and no row: a later run has it anew."""
+    (tmp_path / "file").touch()
+    if which == "programs":
+        monkeypatch.setattr(cpu_build, "programs", lambda: tmp_path / "file" / "programs")
+    elif which == "temporary files":
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    else:
+        monkeypatch.setattr(job, "_bytes", lambda array: Path("/dev/full").write_bytes(bytes(1 << 20)))
+    with pytest.raises(CannotWrite) as caught:
+        CpuDevice().prepare(plan("y[threadIdx.x] = 1;"))
+    with pytest.raises(CannotWrite):
+        failure(caught.value)
 
 
 def test_program_that_does_not_compile():
@@ -321,3 +340,25 @@ def test_program_is_built_once(tmp_path, programs, monkeypatch):
     second = CpuDevice(order="backward").prepare(one)
     assert set(tmp_path.iterdir()) == made
     assert first.compile_ms == second.compile_ms > 0
+
+
+@pytest.mark.parametrize("ending", ["", ".json"])
+@pytest.mark.parametrize(
+    "damage", [lambda old: old[:300], lambda old: old[:-1] + b"x", None], ids=("cut", "bit", "gone")
+)
+def test_a_damaged_program_is_built_again(tmp_path, programs, monkeypatch, damage, ending):
+    monkeypatch.setattr(cpu_build, "programs", lambda: tmp_path)
+    command = cpu_build.compiler()
+
+    def built():
+        made = cpu_build._cached([*command, "-x", "c++", "-c", "-"], ["damaged"], command, "int one() { return 1; }")
+        return made.path, made.path.read_bytes()
+
+    path, whole = built()
+    entry = path.with_suffix(ending) if ending else path
+    if damage is None:
+        entry.unlink()
+    else:
+        entry.write_bytes(damage(entry.read_bytes()))
+    assert built() == (path, whole)
+    assert cpu_build._whole(path, path.with_suffix(".json"))

@@ -192,27 +192,53 @@ def programs() -> Path:
 def _cached(
     arguments: list[str], key: Iterable[str], command: tuple[str, ...], text: str = "", ending: str = ""
 ) -> Program:
-    """Runs the compiler, `text` its input, unless it has before; entries appear by one rename, time noted first."""
+    """Runs the compiler, `text` its input, unless it has before and what it made is whole.
+
+    An entry appears by one rename, behind a note of its digest and the time it took. Raises `OSError` where the cache
+    can't be written.
+    """
     digest = hashlib.sha256()
     for part in (*command, _identity(command)[0], _processor(), *key):
         digest.update(part.encode() + b"\0")
     folder = programs()
-    folder.mkdir(parents=True, exist_ok=True)
     made = folder / f"{digest.hexdigest()[:32]}{ending}"
     note = made.with_suffix(".json")
-    with FileLock(made.with_suffix(".lock")):
-        if not made.exists():
-            started = time.perf_counter()
-            with paths.replacing(made) as partial:
-                call = [*arguments, "-o", str(partial)]
-                done = subprocess.run(call, input=text, capture_output=True, text=True, check=False)
-                if done.returncode != 0:
-                    for number in (errno.ENOSPC, errno.EDQUOT):
-                        if os.strerror(number) in done.stderr:
-                            raise OSError(number, os.strerror(number), str(folder))
-                    raise _compile_error(command[0], done.stderr)
-                note.write_text(json.dumps({"compile_ms": 1e3 * (time.perf_counter() - started)}))
-    return Program(made, float(json.loads(note.read_text())["compile_ms"]))
+    with paths.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(made.with_suffix(".lock")):
+            compile_ms = _whole(made, note)
+            if compile_ms is None:
+                started = time.perf_counter()
+                with paths.replacing(made) as partial:
+                    call = [*arguments, "-o", str(partial)]
+                    done = subprocess.run(call, input=text, capture_output=True, text=True, check=False)
+                    if done.returncode != 0:
+                        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                            if os.strerror(number) in done.stderr:
+                                raise OSError(number, os.strerror(number), str(folder))
+                        raise _compile_error(command[0], done.stderr)
+                    compile_ms = 1e3 * (time.perf_counter() - started)
+                    paths.write_text(note, json.dumps({"compile_ms": compile_ms, "sha256": _digest(partial)}))
+    return Program(made, compile_ms)
+
+
+def _whole(made: Path, note: Path) -> float | None:
+    """What an entry took to make; None where there is none, or it is damaged."""
+    try:
+        told = json.loads(note.read_bytes())
+        stat = made.stat()
+        return float(told["compile_ms"]) if _known(made, stat.st_mtime_ns, stat.st_size) == told["sha256"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(made: Path, _changed: int, _size: int) -> str:
+    return _digest(made)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _compile_error(name: str, log: str) -> Exception:

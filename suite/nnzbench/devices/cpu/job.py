@@ -42,7 +42,7 @@ class Held:
         """Replaces the contents."""
         with self.data.open("r+b") as file:
             file.seek(self.offset)
-            np.ascontiguousarray(array).tofile(file)
+            file.write(_bytes(array))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def write(plan: Plan, folder: Path) -> Job:
             held[name] = Held(folder / "data", array.shape, array.dtype, end)
             buffers.append(f"buffer {end} {array.nbytes} {name}")
             data.seek(end)
-            np.ascontiguousarray(array).tofile(data)
+            data.write(_bytes(array))
             end += math.ceil(array.nbytes / _ALIGN) * _ALIGN
         data.truncate(max(end, _ALIGN))
     descriptions = []
@@ -82,6 +82,11 @@ def write(plan: Plan, folder: Path) -> Job:
         descriptions.append(folder / f"job{number}")
         descriptions[-1].write_text("\n".join([*buffers, *launches]) + "\n")
     return Job(tuple(descriptions), folder / "data", held, held[plan.output])
+
+
+def _bytes(array: Array) -> memoryview:
+    """An array's bytes, rows first. `tofile` would not say what kept it from writing, such as a full disk."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _checked(launch: Launch) -> bool:

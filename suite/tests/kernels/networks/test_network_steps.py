@@ -10,6 +10,7 @@ from on_cpu import check, execute, matrix
 from vendor_candidates import check_all as check_candidates
 
 from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernels.composed.steps import bias_relu_columns
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.layers import mask_bits, masked_softmax_plan
 from nnzbench.kernels.vendor import support
@@ -154,6 +155,19 @@ def test_masked_softmax(columns, build):
     prepared = device.prepare(read)  # in place: not poisoned before
     prepared.run()
     np.testing.assert_allclose(prepared.read(), expected, atol=1e-6)
+    device.close()
+
+
+def test_bias_and_relu_of_columns_keep_nan():
+    """A product that was not computed stays seen behind its ReLU."""
+    x = np.random.default_rng(0).standard_normal((3, 70)).astype(np.float32)
+    x[1, [0, 69]] = np.nan, -np.inf
+    bias = np.linspace(-1, 1, 70, dtype=np.float32)
+    plan = bias_relu_columns(("", x), ("", bias)).plan
+    device = CpuDevice("asan")
+    prepared = device.prepare(plan)  # in place: not poisoned before
+    prepared.run()
+    np.testing.assert_array_equal(prepared.read(), np.maximum(x + bias, 0))
     device.close()
 
 

@@ -173,6 +173,9 @@ def test_nothing_to_compute_is_unsupported(m, n):
 def test_the_heuristic_is_the_papers():
     assert [heuristic_tile(n, 4).x for n in (1, 7, 32, 49, 64, 128, 3136)] == [1, 8, 32, 64, 64, 64, 64]
     assert [heuristic_tile(n, 4).vector_b for n in (49, 50, 196)] == [1, 2, 4]
+    assert [(heuristic_tile(n, 4).width, heuristic_tile(n, 4).y) for n in (1, 7, 32, 49)] == [
+        (1, 32), (8, 4), (8, 4), (32, 4)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])

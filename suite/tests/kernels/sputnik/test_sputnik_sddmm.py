@@ -5,6 +5,7 @@ import pytest
 from kernel_problems import sampled, without_columns
 from on_cpu import check, execute, matrix
 
+from nnzbench import paths
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.rows import row_strips
 from nnzbench.kernels.sputnik.sddmm import (
@@ -18,7 +19,7 @@ from nnzbench.kernels.sputnik.sddmm import (
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.plan import Launch, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -95,6 +96,21 @@ def test_unused_rows_of_b_never_leak():
     truth = expected(pattern, a, b)
     b[[0, 7]], b[39] = np.nan, np.inf
     assert passes(relative_error(execute(sddmm_plan(pattern, a, b, VECTOR)), truth), "f32")
+
+
+def test_rows_of_b_lie_beyond_2_gib_too():
+    """The third row of a gibibyte each, of which only that one is there."""
+    pattern = matrix(6, 19, density=0.5)
+    plan = sddmm_plan(pattern, *factors(pattern, 1), SCALAR)
+    entry = """
+extern "C" __global__ void third(const float* x, float* y) {
+    y[0] = load_row(x - (3LL << 28), 3, 1 << 30).at[0];
+}
+"""
+    text = (paths.kernels_cu() / plan.source).read_text() + entry
+    buffers = {"x": np.array([7], np.float32), "y": np.zeros(1, np.float32)}
+    launch = Launch("third", (1, 1, 1), (1, 1, 1), ("x", "y"))
+    assert execute(replace(plan, source=text, buffers=buffers, output="y", launches=(launch,), unpermute=None)) == 7
 
 
 def test_no_nonzeros_is_unsupported():
