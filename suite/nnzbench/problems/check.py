@@ -19,16 +19,17 @@ TOLERANCE = {
     "bf16": 1.6e-2,
     "i8": 0.0,
     "f8": 2e-3,
+    "i4": 1.6e-2,
     "f8_network": 4e-2,
 }
 """Largest allowed error per arithmetic class, as a fraction of sum |a||b| of the element.
 
 Inputs are already rounded to their class, so f32 errors come from the order of fp32 sums alone; `winograd` is fp32
 whose transforms of tiles magnify that rounding; tf32 rounds each operand to 11 bits; f16 and bf16 round the stored
-result; `f16_sums` also each sum of a run of 16 products, half a bit, which is 8e-3 if all went one way; sums of i8
-products are exact; f8 products are exact, their sums lose bits in tensor cores and are stored as fp16; through tens
-of blocks of random weights (`f8_network`) that rounding comes to a fifth of the result, a seventh of what other weights
-make of it.
+result; `f16_sums` also each sum of a run of 16 products, half a bit, which is 8e-3 if all went one way; `i4` are
+weights that 4-bit codes stand for, times bf16; sums of i8 products are exact; f8 products are exact, their sums lose
+bits in tensor cores and are stored as fp16; through tens of blocks of random weights (`f8_network`) that rounding comes
+to a fifth of the result, a seventh of what other weights make of it.
 """
 
 

@@ -12,6 +12,7 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, candidates, kernels
 from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
 from nnzbench.kernels.vendor.cusparselt import library_version
+from nnzbench.kernels.vendor.pytorch import load_torch
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.matrices.prune import n_of_m
@@ -101,6 +102,21 @@ def test_two_of_four(gpu, dtype, keep):
         pytest.skip("no sparse tensor cores")
     weights = np.random.default_rng(3).standard_normal((128, 256), np.float32)
     assert check_on_gpu(gpu, "cusparselt", *product(n_of_m(weights, *keep), 64, dtype))["ok"]
+
+
+@pytest.mark.parametrize("shape", [(256, 256, 1), (128, 384, 16), (192, 128, 33)])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("pattern", ["scattered", "2:4", "blocks"])
+def test_pytorch_in_each_layout_that_takes_the_pattern(gpu, pattern, dtype, shape):
+    needs("PyTorch", load_torch)
+    m, k, n = shape
+    rng = np.random.default_rng(m)
+    weights = rng.standard_normal((m, k), np.float32)
+    blocks = np.kron(rng.random((m // 64, k // 64)) < 0.6, np.ones((64, 64), bool))
+    made = {"scattered": pruned(m, k), "2:4": n_of_m(weights, 2, 4), "blocks": CSR.from_dense(weights * blocks)}
+    assert check_on_gpu(gpu, "pytorch", *product(made[pattern], n, dtype))["ok"]
+    if dtype != "f32":
+        assert check_on_gpu(gpu, "pytorch_int4", *product(made[pattern], n, dtype))["ok"] == 1
 
 
 def attention(mask, features, dtype):
