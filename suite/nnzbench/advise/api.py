@@ -19,8 +19,8 @@ from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
 from nnzbench.devices import Device
 from nnzbench.kernels import registry
 from nnzbench.matrices import files
+from nnzbench.matrices.files import from_scipy
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.sparse_files import from_scipy
 from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.archive import Packing

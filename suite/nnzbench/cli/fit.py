@@ -17,8 +17,8 @@ from nnzbench import paths
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import Costs, Score, Trial
 from nnzbench.matrices import encodings as codebooks
+from nnzbench.matrices import encodings as simulation
 from nnzbench.matrices import prune
-from nnzbench.matrices import queues as simulation
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure import costs as tuning_costs
 from nnzbench.predict.fitting import STRIPS, TILES, family_trials, untuned_trials

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nnzbench import host
-from nnzbench.build.workers import COMPILERS
+from nnzbench.build.pool import COMPILERS
 from nnzbench.cluster.worker import SHARE
 from nnzbench.host import VisibleGpu, visible_gpus
 from nnzbench.measure.budget import Resources

@@ -14,7 +14,7 @@ import numpy as np
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved, first_of_each, vector_width
-from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
+from nnzbench.matrices.encodings import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork

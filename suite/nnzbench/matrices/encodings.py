@@ -1,12 +1,17 @@
-"""Nonzeros in few bits: Deep Compression's clustering, fixed-point numbers, and what they cost in accuracy; EIE's
-relative-indexed entries.
+"""How papers store weights: Deep Compression's clusters and fixed-point numbers with what they cost in accuracy; EIE's
+relative-indexed entries and queues; PatDNN's 3x3 patterns.
 
-EIE (ISCA 2016, section III): a codebook index and a run of zeros, four bits each.
+EIE (ISCA 2016, section III): a codebook index and a run of zeros, four bits each. EIE (section III-B) and ESE (FPGA
+2017, section 4) give row i to element i mod n. One nonzero input after another is handed to all elements at once; an
+element takes a clock for each entry that it has in the input's column. A queue before each element lets the others go
+ahead of one that has more.
+
+PatDNN (Niu et al., ASPLOS 2020): sections 5.2 (filter kernel reorder) and 5.3 (Filter-Kernel-Weight, FKW).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.prune import PATTERN_KEEP, TAPS
 
 LIVE_VALUES = 15
 """Values of nonzeros in a codebook of 4-bit indices: index 0 is the zero that fills long runs (EIE, section III)."""
@@ -181,3 +187,116 @@ def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
     last = np.full(size, -1, np.int64)
     last[key] = place  # the last of a slice comes last
     return Slices(lengths.reshape(shape), entries, last.reshape(shape))
+
+
+DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Of EIE's figure 8."""
+
+
+def entries_by_element(matrix: CSR, elements: int) -> NDArray[np.int64]:
+    """(k, elements): entries of each column that each element holds, those that only break a run of zeros included."""
+    coded = Coded(matrix.transposed(), np.ones(matrix.nnz, np.uint8), np.zeros(CODEBOOK, np.float32))
+    entries: NDArray[np.int64] = slices(coded, elements, -(-matrix.m // elements) * elements).lengths[0]
+    return entries
+
+
+def utilisation(entries: NDArray[np.int64], depths: Sequence[int]) -> list[float]:
+    """Share of all elements' clocks in which they work, by depth of their queues; `entries` as (inputs, elements).
+
+    An input is handed over, one a clock, when every queue has room: `depth` inputs back, all elements have finished.
+    Depth 1 is no queue. An element without entries in a column takes a clock to find that out, and is idle in it.
+    """
+    inputs, elements = entries.shape
+    if not entries.sum():
+        return [0.0 for _ in depths]
+    back = np.asarray(depths)
+    finished = np.zeros((inputs + 1, len(depths), elements), np.int64)  # row 0: before the first
+    slowest = np.zeros((inputs + 1, len(depths)), np.int64)
+    handed = np.full(len(depths), -1)
+    clocks = np.maximum(entries, 1)
+    which = np.arange(len(depths))
+    for number in range(1, inputs + 1):
+        handed = np.maximum(handed + 1, slowest[np.maximum(number - back, 0), which])
+        finished[number] = np.maximum(handed[:, None], finished[number - 1]) + clocks[number - 1]
+        slowest[number] = finished[number].max(axis=1)
+    return [float(entries.sum() / (elements * last)) for last in slowest[-1]]
+
+
+MOST_PATTERNS = 16
+_BITS = 1 << np.arange(TAPS)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The 3x3 kernels that a layer's pruning left, by filter, then by input channel."""
+
+    filters: int
+    channels: int
+    masks: tuple[int, ...]
+    """The layer's patterns, ascending: bit 3 r + s for tap (r, s)."""
+    filter: NDArray[np.int64]
+    channel: NDArray[np.int64]
+    pattern: NDArray[np.int64]
+    """Of each kernel, its place in `masks`."""
+    values: NDArray[Any]
+    """(kernels, 4), taps ascending."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Kernels of each filter."""
+        return np.bincount(self.filter, minlength=self.filters)
+
+    @staticmethod
+    def of(matrix: CSR) -> Kernels:
+        """The kernels of a (filters, channels * 9) matrix.
+
+        Raises `MatrixError` where a kernel has another count of weights than 0 or 4, or there are over 16 patterns.
+        """
+        if matrix.k % TAPS:
+            raise MatrixError(f"3x3 patterns do not fit rows of {matrix.k} columns")
+        channels = matrix.k // TAPS
+        channel, tap = np.divmod(matrix.indices.astype(np.int64), TAPS)
+        kernel, counts = np.unique(matrix.rows * channels + channel, return_counts=True)
+        if (counts != PATTERN_KEEP).any():
+            raise MatrixError(f"a kernel has {counts[counts != PATTERN_KEEP][0]} weights, a pattern {PATTERN_KEEP}")
+        bits = _BITS[tap].reshape(-1, PATTERN_KEEP).sum(axis=1)
+        masks, pattern = np.unique(bits, return_inverse=True)
+        if masks.size > MOST_PATTERNS:
+            raise MatrixError(f"{masks.size} patterns are more than {MOST_PATTERNS}")
+        filters, within = np.divmod(kernel, channels)
+        values = matrix.values.reshape(-1, PATTERN_KEEP)
+        return Kernels(matrix.m, channels, tuple(map(int, masks)), filters, within, pattern, values)
+
+
+def reordered(kernels: Kernels) -> NDArray[np.int64]:
+    """Filter kernel reorder: filters by length, the longest first; of one length each next to the most similar.
+
+    Similar are filters with many kernels of one channel and pattern in common. Ties go to the lower filter.
+    """
+    lengths = kernels.lengths
+    held = np.zeros((kernels.filters, kernels.channels * len(kernels.masks)), np.float32)
+    held[kernels.filter, kernels.channel * len(kernels.masks) + kernels.pattern] = 1
+    order: list[int] = []
+    for length in np.unique(lengths)[::-1]:
+        left = np.flatnonzero(lengths == length)
+        common = held[left] @ held[left].T
+        at, free = 0, np.ones(left.size, bool)
+        for _ in range(left.size):
+            free[at] = False
+            order.append(int(left[at]))
+            at = int(np.where(free, common[at], -1).argmax())
+    return np.array(order, np.int64)
+
+
+def structure_bytes(filters: int, kernels: int, patterns: int) -> int:
+    """Of FKW's arrays beside the weights, of a layer of that many filters, kernels left and patterns.
+
+    First kernel of each filter and their number (4 bytes each); in 2 bytes each the filter that each place holds, the
+    input channel of each kernel, and where in its filter each pattern's kernels begin and end.
+    """
+    return 4 * (filters + 1) + 2 * (filters + kernels + filters * (patterns + 1))
+
+
+def csr_structure_bytes(filters: int, kernels: int) -> int:
+    """Of row pointers and column indices of the same weights in CSR, 4 bytes each."""
+    return 4 * (filters + 1) + 4 * PATTERN_KEEP * kernels

@@ -75,7 +75,7 @@ def eie_activations() -> Page:
         "reads all of the layer, a byte for a nonzero, whatever the inputs are. The layers are the nine of EIE's "
         "table III at batch 1 with 15 different values at uniformly random positions, and as many nonzero inputs as "
         "the table says, at random places: 18 to 41 % after a ReLU, all of them in NeuralTalk. What a queue before "
-        "each of EIE's 64 elements is worth is simulated from the same patterns (`matrices/queues.py`): a clock for "
+        "each of EIE's 64 elements is worth is simulated from the same patterns (`matrices/encodings.py`): a clock for "
         "an entry, padding zeros included, rows interleaved as in the paper.",
         attributes=INPUTS,
         answers=(

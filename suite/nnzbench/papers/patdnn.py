@@ -12,7 +12,7 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.pattern_conv import STEPS, input_loads
-from nnzbench.matrices.fkw import Kernels, csr_structure_bytes, reordered, structure_bytes
+from nnzbench.matrices.encodings import Kernels, csr_structure_bytes, reordered, structure_bytes
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import AND_F16, Experiment
 from nnzbench.problems.problem import Problem

@@ -12,9 +12,8 @@ import numpy as np
 from nnzbench import paths
 from nnzbench.matrices import encodings, generate, index, prune, standin
 from nnzbench.matrices.checkpoints import load_array
-from nnzbench.matrices.files import from_array
+from nnzbench.matrices.files import from_array, read_smtx
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.sparse_files import read_smtx
 from nnzbench.problems import decoder
 from nnzbench.problems.networks import pointwise_weights
 from nnzbench.problems.problem import ConvShape, Problem

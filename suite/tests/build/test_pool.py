@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import pytest
 
-from nnzbench.build import toolchain, workers
+from nnzbench.build import pool, toolchain
 from nnzbench.build.cache import CompileError, CompilerKilled, CompileTimeout, Job, Program, build
 from nnzbench.build.pool import CompilePool, compile_many, compile_one
 from nnzbench.plans.plan import Unsupported
@@ -129,15 +129,15 @@ def test_a_program_that_waits_for_a_processor_is_given_time(cache, monkeypatch, 
         asked.append(process)
         return 0.0 if told else None
 
-    monkeypatch.setattr(workers.host, "processor_s", processor_s)
-    monkeypatch.setattr(workers, "PATIENCE", patience)
+    monkeypatch.setattr(pool.host, "processor_s", processor_s)
+    monkeypatch.setattr(pool, "PATIENCE", patience)
     ((_, result),) = compile_many(ptx_jobs([slow_ptx(3_000)], "sm_90"), workers=1, timeout_s=0.1)
     assert isinstance(result, CompileTimeout) == stopped
     assert len(set(asked)) == 1
 
 
 def test_a_compiler_that_the_system_ends_says_nothing_of_its_program(cache):
-    worker = workers.Worker(600.0)
+    worker = pool.Worker(600.0)
     with ThreadPoolExecutor(1) as beside:
         begun = beside.submit(worker.compile, Job("ptx", slow_ptx(60_002), "sm_80").program())
         while worker._process is None:
@@ -152,7 +152,7 @@ def test_where_memory_runs_out_fewer_programs_are_compiled_at_once(monkeypatch):
     """As if there was memory for two: those beyond are killed until one is at work at a time."""
     enough, at_work = threading.Semaphore(2), threading.Event()
 
-    class Hungry(workers.Worker):
+    class Hungry(pool.Worker):
         def compile(self, program):
             if not enough.acquire(blocking=False):
                 return CompilerKilled("out of memory")
@@ -161,7 +161,7 @@ def test_where_memory_runs_out_fewer_programs_are_compiled_at_once(monkeypatch):
                 enough.release()
             return None
 
-    monkeypatch.setattr("nnzbench.build.pool.take", Hungry)
+    monkeypatch.setattr(pool, "take", Hungry)
     program = Program("ptx", "no program", "none", "sm_80", [], {})
     with CompilePool(8) as eight:
         begun = [eight.submit(program, None) for _ in range(8)]
@@ -179,13 +179,13 @@ def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_envi
         started.append(arguments)
         return popen(*arguments, **options)
 
-    monkeypatch.setattr(workers.subprocess, "Popen", counted)
+    monkeypatch.setattr(pool.subprocess, "Popen", counted)
     for at in range(2):
         compile_one(Job("ptx", PTX.replace("store", f"kept{at}"), "sm_80"), timeout_s=600)
         early = compile_many(ptx_jobs([PTX.replace("store", f"early{at}{i}") for i in range(2)], "sm_80"), workers=2)
         next(early)
         del early  # stopped while it is at work, and not kept
-        assert not [worker for worker in workers._idle if worker._closed]
+        assert not [worker for worker in pool._idle if worker._closed]
     assert 2 <= len(started) <= 5  # of six programs
     monkeypatch.setenv("NNZBENCH_OTHER", "1")
     before = len(started)
@@ -200,7 +200,7 @@ def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch):
 
 
 def test_a_worker_whose_parent_died_ends_in_silence():
-    command = [sys.executable, "-m", "nnzbench.build.workers"]
+    command = [sys.executable, "-m", "nnzbench.build.pool"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as worker:
@@ -225,25 +225,25 @@ def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path, monkeypat
 
 def test_programs_compile_beside_what_the_caller_does(cache):
     good, again, slow, bad = ptx_jobs([PTX, PTX, slow_ptx(60003), PTX.replace("ld.param", "ld.nothing")], "sm_80")
-    with CompilePool(3) as pool:
-        first = pool.add(good, 60.0)
+    with CompilePool(3) as ours:
+        first = ours.add(good, 60.0)
         assert first is not None
-        assert pool.add(again, 60.0) is first
-        late, wrong = pool.add(slow, 0.5), pool.add(bad, 60.0)
+        assert ours.add(again, 60.0) is first
+        late, wrong = ours.add(slow, 0.5), ours.add(bad, 60.0)
         assert late is not None
         assert wrong is not None
         assert first.result() is None
         assert isinstance(late.result(), CompileTimeout)
         assert isinstance(wrong.result(), CompileError)
-    with CompilePool(1) as pool:
-        assert pool.add(good, 60.0) is None  # in the cache
+    with CompilePool(1) as ours:
+        assert ours.add(good, 60.0) is None  # in the cache
 
 
 def test_what_compiles_beside_ends_with_its_caller(cache):
     threads = threading.active_count()
-    pool = CompilePool(1)
-    begun = [pool.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
-    pool.close()
+    ours = CompilePool(1)
+    begun = [ours.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
+    ours.close()
     assert all(one is not None and one.done() for one in begun)
     assert threading.active_count() == threads
     assert not list(cache.glob("*.json"))
@@ -252,22 +252,22 @@ def test_what_compiles_beside_ends_with_its_caller(cache):
 @pytest.mark.parametrize(("told", "most"), [("", 8), ("3", 3), ("20", 8), ("0", 8), ("many", 8)])
 def test_a_pool_among_others_takes_its_share_of_the_processors(monkeypatch, told, most):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.setenv(workers.COMPILERS, told)
-    assert workers.processors() == most
+    monkeypatch.setenv(pool.COMPILERS, told)
+    assert pool.processors() == most
 
 
 def test_pools_that_share_the_processors_compile_no_more_than_one_program_on_each(cache, monkeypatch, tmp_path):
-    monkeypatch.setenv(workers.COMPILERS, "3")
+    monkeypatch.setenv(pool.COMPILERS, "3")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5}, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     one, other = Job("ptx", PTX, "sm_80").program(), Job("ptx", PTX, "sm_90").program()
-    with CompilePool() as pool:
-        with workers.turn(threading.Event()):  # of another pool
-            late = pool.submit(one, 60.0)
+    with CompilePool() as ours:
+        with pool.turn(threading.Event()):  # of another pool
+            late = ours.submit(one, 60.0)
             assert not wait([late], 0.3).done
         assert late.result() is None
-        with workers.turn(threading.Event()):
-            stopped = pool.submit(other, 60.0)
-            pool.close()
+        with pool.turn(threading.Event()):
+            stopped = ours.submit(other, 60.0)
+            ours.close()
             with pytest.raises(CancelledError):
                 stopped.result()

@@ -13,7 +13,6 @@ import pytest
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import cpu_device, open_device
 from nnzbench.devices.cpu import build as cpu_build
-from nnzbench.devices.cpu import job
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.kernel import source_text
 from nnzbench.measure.trial import failure
@@ -102,8 +101,8 @@ OWN = """ThreadSanitizer: CHECK failed: sanitizer_allocator_secondary.h:199 "((n
     ],
 )
 def test_crashes_that_are_no_access_are_found_and_others_tell_their_first_words(report, told):
-    assert job.first(report) == told
-    assert job.words(f"nnz-buffer 0x7fcda7b67000 c\n{report}").startswith(report.split("\n")[0])
+    assert cpu_device.first_finding(report) == told
+    assert cpu_device.first_words(f"nnz-buffer 0x7fcda7b67000 c\n{report}").startswith(report.split("\n")[0])
 
 
 MIRROR = "__shared__ float s[64];\nconst int t = threadIdx.x;\ns[t] = x[t];\n{barrier}\ny[t] = s[63 - t];"
@@ -230,7 +229,7 @@ def test_what_can_not_be_written_is_told_as_the_machines_fault(tmp_path, monkeyp
     elif which == "temporary files":
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     else:
-        monkeypatch.setattr(job, "_bytes", lambda array: Path("/dev/full").write_bytes(bytes(1 << 20)))
+        monkeypatch.setattr(cpu_device, "_bytes", lambda array: Path("/dev/full").write_bytes(bytes(1 << 20)))
     with pytest.raises(CannotWrite) as caught:
         CpuDevice().prepare(plan("y[threadIdx.x] = 1;"))
     with pytest.raises(CannotWrite):

@@ -9,7 +9,7 @@ from on_cpu import check, conv_layer, execute, mutated
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import pattern_conv
 from nnzbench.kernels.pattern_conv import STEPS, Tiling, input_loads, make_plan, pack
-from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
+from nnzbench.matrices.encodings import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.prune import patterns
 from nnzbench.plans.architectures import block_shared_bytes

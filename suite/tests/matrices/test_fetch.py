@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nnzbench.cli import main
 from nnzbench.matrices import download as fetch
-from nnzbench.matrices import index, sparse_files
+from nnzbench.matrices import files, index
 from nnzbench.matrices.download import Fetched, FetchError, fetch_dlmc
 from nnzbench.matrices.index import DlmcEntry
 
@@ -125,7 +125,7 @@ def test_fetches_verifies_and_then_rests(server, tmp_path):
     assert get(server, tmp_path) == Fetched(extracted=3, present=0)
     assert files_below(tmp_path) == {f"dlmc/{path}" for path in FILES}  # no README, no archive left
     assert all((tmp_path / "dlmc" / path).read_bytes() == content for path, content in FILES.items())
-    assert sparse_files.read_smtx(tmp_path / "dlmc/rn50/magnitude_pruning/0.9/a.smtx").nnz == 2
+    assert files.read_smtx(tmp_path / "dlmc/rn50/magnitude_pruning/0.9/a.smtx").nnz == 2
     assert get(server, tmp_path) == Fetched(extracted=0, present=3)
     assert len(server.asked) == 1
     damaged, content = next(iter(FILES.items()))

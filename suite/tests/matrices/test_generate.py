@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnzbench.matrices import generate, index, prune, standin
+from nnzbench.matrices.encodings import entries_by_element, utilisation
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.prune import PATTERN_SETS, BalancedMatrix, channels, elements, patterns, vectors
-from nnzbench.matrices.queues import entries_by_element, utilisation
 from nnzbench.problems import tables
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse

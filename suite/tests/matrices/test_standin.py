@@ -7,8 +7,8 @@ from realdata import find
 
 from nnzbench import paths
 from nnzbench.matrices import generate, index, standin
+from nnzbench.matrices.files import read_smtx
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.sparse_files import read_smtx
 
 REDUCE = "rn50/extended_magnitude_pruning/0.91/bottleneck_1_block_group1_1_1.smtx"
 EXPAND = "rn50/extended_magnitude_pruning/0.96/bottleneck_3_block_group2_1_1.smtx"

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from nnzbench.matrices import sparse_files
+from nnzbench.matrices import files
 from nnzbench.matrices.checkpoints import load_array
 from nnzbench.matrices.files import from_array
 from nnzbench.matrices.formats import MatrixError
@@ -104,11 +104,11 @@ def write(folder, content):
 
 
 def test_reads_the_documented_format(tmp_path):
-    matrix = sparse_files.read_smtx(write(tmp_path, GOOD))
+    matrix = files.read_smtx(write(tmp_path, GOOD))
     assert (matrix.m, matrix.k, matrix.nnz) == (3, 4, 5)
     assert matrix.to_dense().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]]
     assert (matrix.offsets.dtype, matrix.indices.dtype, matrix.values.dtype) == (np.int32, np.int32, np.float32)
-    assert sparse_files.read_smtx(write(tmp_path, b"2, 3, 0\n0 0 0 \n\n")).nnz == 0
+    assert files.read_smtx(write(tmp_path, b"2, 3, 0\n0 0 0 \n\n")).nnz == 0
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_reads_the_documented_format(tmp_path):
 )
 def test_bad_files_are_named(tmp_path, content, says):
     with pytest.raises(MatrixError, match=r"layer\.smtx") as caught:
-        sparse_files.read_smtx(write(tmp_path, content))
+        files.read_smtx(write(tmp_path, content))
     assert says in str(caught.value)
 
 
 def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
     with pytest.raises(MatrixError, match="cannot be read"):
-        sparse_files.read_smtx(tmp_path / "none.smtx")
-    monkeypatch.setattr(sparse_files, "SMTX_BYTES", 10)
+        files.read_smtx(tmp_path / "none.smtx")
+    monkeypatch.setattr(files, "SMTX_BYTES", 10)
     with pytest.raises(MatrixError, match="larger than the 10 bytes"):
-        sparse_files.read_smtx(write(tmp_path, GOOD))
+        files.read_smtx(write(tmp_path, GOOD))
