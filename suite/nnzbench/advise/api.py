@@ -22,8 +22,7 @@ from nnzbench.matrices import files
 from nnzbench.matrices.files import from_scipy
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.session import Session, open_session
-from nnzbench.operators import packed
-from nnzbench.operators.archive import Packing
+from nnzbench.operators.archive import Packing, Saved, load_operator
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
 from nnzbench.operators.make import make, remake
 from nnzbench.operators.operator import Operator
@@ -121,14 +120,14 @@ def load(folder: str | Path, *, device: str | None = None, trust: bool = False) 
     `trust` also takes a program that has changed since the operator was saved. Raises `OperatorError` for that without
     it, for another folder, or another architecture.
     """
-    found = packed.load(Path(folder))
+    found = load_operator(Path(folder))
     opened = open_device("cpu" if device is None and found.facts.hot_us is None else device)
     return remake(found, opened, registry.kernels(), trust)
 
 
 def packed_layer(
     matrix: Any, tokens: int | Sequence[int], *, budget: float = BUDGET_S, device: str | None = None
-) -> tuple[Packing, dict[int, packed.Saved]]:
+) -> tuple[Packing, dict[int, Saved]]:
     """What is chosen for a matrix by at most so many tokens, and the operators to be made of it: `Archive.saved`.
 
     A choice made before for the same pattern, tokens, GPU and driver is taken again. Raises as `best` does, and

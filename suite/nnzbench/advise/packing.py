@@ -13,10 +13,9 @@ from nnzbench.advise.measured import Question
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.session import Session
-from nnzbench.operators.archive import Archive, Choice, Key, Packing, canonical, keep, recall
+from nnzbench.operators.archive import Archive, Facts, Key, Packing, Saved, canonical, keep, recall
 from nnzbench.operators.arrays import OperatorError
 from nnzbench.operators.make import draft, make
-from nnzbench.operators.packed import Saved
 from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import Problem
 from nnzbench.progress import RunProgress
@@ -139,7 +138,7 @@ def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
     dtype = answer.dtype
     matrix = canonical(layer.matrix, dtype)
     pattern, own = matrix.pattern_hash(), replace(layer, matrix=matrix)
-    found: dict[int, Choice | None] = {}
+    found: dict[int, Facts | None] = {}
     wider: float | None = None  # time of the next wider choice
     for width in sorted(answer.widths, key=lambda one: -one.n):
         problem = own.problem("spmm", width.n, dtype)
@@ -154,7 +153,7 @@ def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
         if saved is None or (us and limit and us >= limit):
             found[width.n], wider = None, None
         elif not (us and wider and us > _GAIN * wider):
-            found[width.n], wider = Choice(saved.facts, saved.digest), us
+            found[width.n], wider = saved.facts, us
     return Packing(matrix.m, matrix.k, dtype, pattern, dict(sorted(found.items()))), matrix
 
 

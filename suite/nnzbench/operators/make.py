@@ -19,10 +19,9 @@ from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
-from nnzbench.operators.archive import Packing
+from nnzbench.operators.archive import Facts, Packed, Packing, Saved, Step, digest_of
 from nnzbench.operators.arrays import OperatorError, require_inputs, weights_bytes
 from nnzbench.operators.operator import Operator
-from nnzbench.operators.packed import Facts, Packed, Saved, Step, digest
 from nnzbench.operators.tokens import BIAS, Layout, kernels_for, rows_at
 from nnzbench.plans.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
@@ -94,7 +93,7 @@ def draft(
         try:
             for plan in kernel.plans(problem, operands, arch) if isinstance(kernel, Kernel) else ():
                 facts = _facts(problem, operands, name, plan, arch, "tokens")
-                return Saved(facts, operands.sparse, digest(plan, arch, _kept(plan, facts)))
+                return Saved(replace(facts, digest=digest_of(plan, arch, _kept(plan, facts))), operands.sparse)
         except Unsupported as error:
             reasons.append(f"{name}: {error}")
     raise OperatorError(f"no kernel takes these weights: {'; '.join(reasons) or 'none was asked'}")
@@ -135,12 +134,12 @@ def _kept(plan: Plan, facts: Facts) -> dict[str, Array]:
 
 def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Packed:
     kept = _kept(plan, facts)
-    saved, rows = Saved(facts, operands.sparse, digest(plan, device.arch, kept)), rows_at(plan)
+    saved, rows = Saved(replace(facts, digest=digest_of(plan, device.arch, kept)), operands.sparse), rows_at(plan)
     if not isinstance(device, GpuDevice):
-        return Packed(facts, kept, saved, plan=replace(plan, buffers=kept, unpermute=None), rows_at=rows)
+        return Packed(saved, kept, plan=replace(plan, buffers=kept, unpermute=None), rows_at=rows)
     cubins, launches = device.compiled(plan)
     steps = tuple(Step(number, replace(launch, source="", defines={})) for number, launch in launches)
-    return Packed(facts, kept, saved, steps, cubins, rows_at=rows)
+    return Packed(saved, kept, steps, cubins, rows_at=rows)
 
 
 def remake(
@@ -170,9 +169,10 @@ def remake(
         raise OperatorError(f"{facts.kernel} has no variant '{facts.variant[:60]}' for this operator's weights")
     facts = replace(facts, input=bound["b"], output=plan.output)
     made = _packed(facts, operands, plan, device)
-    same = made.saved.digest == found.digest
+    same = made.saved.facts.digest == facts.digest
     if check and (facts.relative_error is None or not same):
-        made = replace(made, facts=replace(facts, relative_error=_checked(problem, operands, plan, device)))
+        checked = replace(made.saved.facts, relative_error=_checked(problem, operands, plan, device))
+        made = replace(made, saved=replace(made.saved, facts=checked))
     elif not same and not trust:
         raise OperatorError(
             f"what {facts.kernel} makes of these weights is not what was checked when this operator was saved: make it "

@@ -12,8 +12,8 @@ from nnzbench.devices import Device
 from nnzbench.devices.carried import Carried
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.operators import arrays
+from nnzbench.operators.archive import Packed
 from nnzbench.operators.arrays import OperatorError
-from nnzbench.operators.packed import Packed
 from nnzbench.operators.tokens import BIAS
 from nnzbench.plans.plan import Array, Plan, Unsupported, from_bf16
 from nnzbench.problems.buffers import stored
@@ -35,7 +35,7 @@ class Operator:
     """
 
     def __init__(self, packed: Packed, device: Device) -> None:
-        facts = self.facts = packed.facts
+        facts = self.facts = packed.saved.facts
         """Sizes, kernel, variant, architecture, the error of its check, and the memory it takes."""
         self.packed, self.device = packed, device
         self.fewer = bool(packed.rows_at)

@@ -257,7 +257,7 @@ def test_only_the_right_gpu_runs_an_operator(made):
     found = made.packed
     with pytest.raises(nnzbench.OperatorError, match="holds no program for a GPU"):
         Operator(found, open_fake())
-    other = replace(found, cubins=(b"x",), facts=replace(found.facts, arch="sm_75"))
+    other = replace(found, cubins=(b"x",), saved=replace(found.saved, facts=replace(made.facts, arch="sm_75")))
     with pytest.raises(nnzbench.OperatorError, match="compiled for sm_75, this GPU is sm_90"):
         Operator(other, open_fake())
     with pytest.raises(nnzbench.OperatorError, match="it needs such a GPU"):
@@ -266,8 +266,8 @@ def test_only_the_right_gpu_runs_an_operator(made):
 
 def test_a_closed_operator_says_so(made, monkeypatch):
     monkeypatch.setattr(operator, "Carried", lambda *_: types.SimpleNamespace(close=lambda: None))
-    facts = replace(made.facts, arch="sm_90")
-    one = Operator(replace(made.packed, facts=facts, cubins=(b"x",), plan=None), open_fake())
+    saved = replace(made.packed.saved, facts=replace(made.facts, arch="sm_90"))
+    one = Operator(replace(made.packed, saved=saved, cubins=(b"x",), plan=None), open_fake())
     one.close()
     with pytest.raises(nnzbench.OperatorError, match="is closed"):
         one(dense())

@@ -19,9 +19,8 @@ from nnzbench.advise.measured import Question
 from nnzbench.kernels import registry
 from nnzbench.matrices import files
 from nnzbench.operators import archive
-from nnzbench.operators.archive import Archive
+from nnzbench.operators.archive import Archive, Facts, Saved
 from nnzbench.operators.make import remake
-from nnzbench.operators.packed import Facts, Saved
 
 pytestmark = pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
 
@@ -92,12 +91,11 @@ def test_bf16_and_what_rounds_to_zero(tmp_path):
 
 def facts(matrix, dtype="f16", n=8, hot_us=None):
     sizes = (matrix.m, matrix.k, n)
-    return Facts("tensor_spmm", "v", "spmm", *sizes, dtype, "sm_80", "b", "c", 0.0, 1, hot_us, "tokens")
+    return Facts("tensor_spmm", "v", "spmm", *sizes, dtype, "sm_80", "b", "c", 0.0, 1, hot_us, "tokens", "0")
 
 
 def packing_of(matrix, dtype="f16"):
-    choice = archive.Choice(facts(matrix, dtype), "0")
-    return archive.Packing(matrix.m, matrix.k, dtype, matrix.pattern_hash(), {8: choice})
+    return archive.Packing(matrix.m, matrix.k, dtype, matrix.pattern_hash(), {8: facts(matrix, dtype)})
 
 
 @pytest.mark.parametrize("damage", ["gone", "other", "format", "sizes", "choice", "pattern"])
@@ -139,23 +137,21 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
 
     def made(problem, operands, names):
         asked.append((problem.n, names))
-        return Saved(facts(operands.sparse, n=problem.n), operands.sparse, "")
+        return Saved(facts(operands.sparse, n=problem.n), operands.sparse)
 
     widths = [width(1, 1.0, 9.0), width(8, 4.9, 9.0), width(16, 5.0, 9.0), width(64, 9.5, 9.0)]
     found, matrix = packing.pack(layer, answer(*widths), made)
     assert np.array_equal(matrix.to_dense(), weights(40, 64))
-    assert [(n, one and one.facts.n) for n, one in found.widths.items()] == [(1, 1), (16, 16), (64, None)]
+    assert [(n, one and one.n) for n, one in found.widths.items()] == [(1, 1), (16, 16), (64, None)]
     assert asked == [(16, ["tensor_spmm"]), (8, ["tensor_spmm"]), (1, ["tensor_spmm"])]
     # its operator is slower for tokens than dense
-    slow, _ = packing.pack(
-        layer, answer(width(8, 4.0, 9.0)), lambda p, o, names: Saved(facts(matrix, hot_us=9.5), o, "")
-    )
+    slow, _ = packing.pack(layer, answer(width(8, 4.0, 9.0)), lambda p, o, names: Saved(facts(matrix, hot_us=9.5), o))
     assert slow.dense
 
     # in a model its weights come from memory: the cold times decide, and turning may cost what they save
     both = Width(8, (Entry("tensor_spmm", "f16", hot_us=9.5, cold_us=12), Entry("cublas", "f16", hot_us=9, cold_us=14)))
     for us, dense in ((11.4, False), (11.6, True)):
-        found, _ = packing.pack(layer, answer(both), lambda p, o, names, us=us: Saved(facts(matrix, hot_us=us), o, ""))
+        found, _ = packing.pack(layer, answer(both), lambda p, o, names, us=us: Saved(facts(matrix, hot_us=us), o))
         assert found.dense == dense
 
     def refuses(problem, operands, names):
@@ -166,7 +162,7 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
 
 def test_an_interrupted_packing_goes_on_with_what_was_chosen(fresh_choices):
     layer, question = api.as_layer(weights(40, 64)), Question((8,))
-    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names: Saved(facts(o.sparse), o.sparse, "0"), keeps=True)
+    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names: Saved(facts(o.sparse), o.sparse), keeps=True)
     assert not first.recall(layer, question)
     first.add(layer, question, answer(width(8, 4.0, 9.0)))
     again = packing.Packer("gpu", "sm_90", "1", first.made, keeps=True)

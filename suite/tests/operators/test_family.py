@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import nnzbench
-from nnzbench.operators.archive import Choice, Key, Packing, keep, recall
+from nnzbench.operators.archive import Facts, Key, Packing, keep, recall
 from nnzbench.operators.make import Family, choice
-from nnzbench.operators.packed import Facts
 
 
 def made(**operators):
@@ -52,8 +51,8 @@ def test_a_layer_that_stays_dense_is_no_family():
 def test_choices_are_remembered_by_all_that_they_depend_on(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     key = Key("abc", 8, 16, "f16", (1, 16), "gpu", "580.1")
-    facts = Facts("k", "v", "spmm", 8, 16, 16, "f16", "sm_90", "b", "c", 1e-4, 5, 2.5, "tokens")
-    packing = Packing(8, 16, "f16", "abc", {1: None, 16: Choice(facts, "digest")})
+    facts = Facts("k", "v", "spmm", 8, 16, 16, "f16", "sm_90", "b", "c", 1e-4, 5, 2.5, "tokens", "digest")
+    packing = Packing(8, 16, "f16", "abc", {1: None, 16: facts})
     assert recall(key) is None
     keep(key, packing)
     assert recall(key) == packing

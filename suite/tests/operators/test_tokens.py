@@ -12,7 +12,7 @@ from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels import registry
 from nnzbench.kernels.tensor.spmm import make_plan
 from nnzbench.kernels.tensor.spmm_tilings import tilings
-from nnzbench.operators import packed, tokens
+from nnzbench.operators import tokens
 from nnzbench.operators.make import draft, make, remake
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import TOLERANCE, relative_error
@@ -135,7 +135,7 @@ def test_a_draft_is_checked_where_it_is_made():
     assert (saved.facts.kernel, saved.facts.relative_error, saved.facts.hot_us) == ("tensor_spmm", None, None)
     device = api.open_device("cpu")
     assert remake(saved, device, known, check=True).facts.relative_error < TOLERANCE["f16"]
-    stale = packed.Saved(saved.facts, saved.matrix, "0" * 64)
+    stale = replace(saved, facts=replace(saved.facts, digest="0" * 64))
     assert remake(stale, device, known, check=True).facts.relative_error is not None
     with pytest.raises(nnzbench.OperatorError, match="not what was checked"):
         remake(stale, device, known)

@@ -102,7 +102,7 @@ def test_compilers_see_one_operator_without_a_break(pair):
 
 
 def test_the_operator_keeps_pytorchs_rules(pair):
-    from nnzbench.torch.layers import packed_linear
+    from nnzbench.torch import packed_linear
 
     _, sparse = pair
     x = torch.randn(5, 48, dtype=torch.float16)

@@ -1,4 +1,7 @@
-"""Linear layers whose weights are packed, and models in which they stand for `torch.nn.Linear`.
+"""PyTorch: linear layers of a model by packed kernels. Needs PyTorch, `nnzbench[torch]`.
+
+* `sparsify(model, packed)`: the model's linear layers by what `nnzbench best model.safetensors --save packed` chose.
+* `SparseLinear.from_linear(linear, tokens)`: one layer, its kernels chosen now.
 
 The product with packed weights is an operator of PyTorch's (`packed_linear`), which compilers and CUDA graphs take.
 """
@@ -12,19 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise ImportError("nnzbench.torch needs PyTorch: pip install 'nnzbench[torch]'") from None
 
 from nnzbench.advise import api
 from nnzbench.advise.packing import WIDTHS
 from nnzbench.kernels import registry
 from nnzbench.operators import archive
-from nnzbench.operators.archive import Archive
+from nnzbench.operators.archive import Archive, Saved
 from nnzbench.operators.arrays import ALIGNMENT, OperatorError
 from nnzbench.operators.make import Family, family
 from nnzbench.operators.operator import Operator
-from nnzbench.operators.packed import Saved
 from nnzbench.problems.problem import DType
+
+__all__ = ["SparseLinear", "Swapped", "sparsify"]
 
 _KINDS: dict[DType, torch.dtype] = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
