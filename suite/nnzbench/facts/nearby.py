@@ -1,6 +1,6 @@
 """What the records say of layers: products by themselves, each over the dense ones that could run instead.
 
-index.html answers from them (`report/static/nearby.js` has the rule), and the map of where sparsity pays has its cells.
+index.html tells the nearest of them (`report/static/asked.js`), and the map of where sparsity pays has its cells.
 """
 
 from __future__ import annotations

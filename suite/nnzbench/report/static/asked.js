@@ -1,5 +1,32 @@
 "use strict";
 // The part of the page that asks for a reader's own layer: its fields, and the table and the plot that answer.
+
+// The recorded layer that is nearest to what is asked, {rows, inner, columns, zeros}: within a factor of two in each size and
+// in the share of nonzeros, and five points of zeros, by the matrix's size, then its columns, then zeros, of about as many the
+// fully tuned one.
+// A word where there is none: "kind", "size", "columns" or "zeros". Nothing is computed from several layers.
+const nearestLayer = (layers, asked) => {
+  const octaves = (one, name) => Math.abs(Math.log2(one[name] / asked[name]));
+  const points = (one) => Math.abs(one.zeros - asked.zeros);
+  const nonzeros = (one) => Math.max(100 - one.zeros, 1e-4);
+  const near = {
+    kind: () => true,
+    size: (one) => octaves(one, "rows") <= 1 && octaves(one, "inner") <= 1,
+    columns: (one) => octaves(one, "columns") <= 1,
+    zeros: (one) => points(one) <= 5 && Math.abs(Math.log2(nonzeros(one) / nonzeros(asked))) <= 1,
+  };
+  let left = layers;
+  for (const [missing, kept] of Object.entries(near)) {
+    left = left.filter(kept);
+    if (!left.length) return missing;
+  }
+  const rank = (one) => [octaves(one, "rows") + octaves(one, "inner"), octaves(one, "columns"), Math.floor(points(one)), one.tuned ? 0 : 1, points(one)];
+  const ranked = left.map((one) => [rank(one), one]);
+  ranked.sort(([a], [b]) => a.map((value, at) => value - b[at]).find((off) => off) ?? 0);
+  return ranked[0][1];
+};
+if (typeof module !== "undefined") module.exports = nearestLayer;
+
 // `page` is {data, layers, byId, options, kinds} of index.js; a layer has the columns of facts/nearby.py.
 const askLayer = (page) => {
   const { data, layers, byId, options, kinds } = page;
@@ -10,8 +37,8 @@ const askLayer = (page) => {
   const MISSING = {
     kind: "no such product is recorded on this GPU",
     size: "no matrix within a factor of two of its rows and inner size is recorded",
-    columns: "no such widths within a factor of two on both sides of it are recorded",
-    zeros: "no such zeros within 5 points on both sides of them are recorded",
+    columns: "no such width within a factor of two of it is recorded",
+    zeros: "no such zeros within 5 points, and twice or half the nonzeros, are recorded",
   };
 
   // Each choice offers what is recorded of those before it.
@@ -47,9 +74,9 @@ const askLayer = (page) => {
     return words.join(" ");
   }
 
-  // Per baseline in the order of the records: what `nearby` finds.
+  // Per baseline in the order of the records: the nearest layer, or what is missing.
   function answers(asked, left) {
-    return [...nearby.group(left, (one) => one.baseline)].map(([baseline, points]) => ({ baseline, found: nearby.answer(points, asked) }));
+    return [...new Set(left.map((one) => one.baseline))].map((baseline) => ({ baseline, found: nearestLayer(left.filter((one) => one.baseline === baseline), asked) }));
   }
 
   const cell = (text, tag = "td") => {
@@ -85,28 +112,21 @@ const askLayer = (page) => {
       words.textContent = `Not known: ${MISSING[found[0]?.found ?? "kind"]}. Measure it:`;
       return;
     }
-    const from = known.map((one) => layers[one.found.points[0]]).filter((one) => one.rows !== asked.rows || one.inner !== asked.inner);
-    const sizes = [...new Set(from.map((one) => `${one.rows} × ${one.inner}`))];
-    const elsewhere = sizes.length ? ` Recorded at ${sizes.join(" and ")}, the nearest size: at yours it may be otherwise.` : "";
+    const others = known.map((one) => one.found).filter((one) => ["rows", "inner", "columns"].some((name) => one[name] !== asked[name]) || Math.abs(one.zeros - asked.zeros) > 1);
+    const elsewhere = others.length ? ` Recorded at ${[...new Set(others.map(sizeOf))].join(" and ")}, the nearest layer: at yours it may be otherwise.` : "";
     const said = (one) => `${ratio(one.found)} as fast as ${one.baseline}`;
     words.textContent = `The best sparse kernel is ${known.map(said).join(", ")}.${known.some((one) => !one.found.tuned) ? " † A kernel was not fully tuned." : ""}${elsewhere}`;
     const body = document.createElement("tbody");
-    for (const one of found) {
-      const points = (one.found.points ?? []).map((at) => layers[at]);
-      const how = points.length > 1 ? "between" : "recorded";
-      if (!points.length) body.append(line([one.baseline, "–", MISSING[one.found], "", "", ""]));
-      points.forEach((point, at) => body.append(line([
-        at ? "" : one.baseline, at ? "" : ratio(one.found), `${how}: ${sizeOf(point)}`, us(point.kernel, point.us), us(point.baseline_kernel, point.baseline_us), link(point),
-      ])));
+    for (const { baseline, found: one } of found) {
+      body.append(line(one.ratio ? [baseline, ratio(one), sizeOf(one), us(one.kernel, one.us), us(one.baseline_kernel, one.baseline_us), link(one)] : [baseline, "–", MISSING[one], "", "", ""]));
     }
     const head = document.createElement("thead");
-    const heads = ["baseline", "times as fast", "from", "fastest sparse", "fastest baseline", "experiment"];
+    const heads = ["baseline", "times as fast", "recorded of", "fastest sparse", "fastest baseline", "experiment"];
     head.append(line(heads, "th"));
     for (const row of body.rows) [...row.cells].forEach((one, at) => { one.dataset.label = heads[at]; });
     table.append(head, body);
     // the same matrix at the other widths recorded
-    const curves = known.map((one) => ({ ...one, point: layers[one.found.points[0]] }));
-    plots.widths(plot, curves.map(({ baseline, point }) => ({
+    plots.widths(plot, known.map(({ baseline, found: point }) => ({
       label: baseline, size: `${point.rows} × ${point.inner}`,
       points: left.filter((one) => one.baseline === baseline && one.rows === point.rows && one.inner === point.inner && Math.abs(one.zeros - point.zeros) <= 1)
         .map((one) => [one.columns, one.ratio]).sort((a, b) => a[0] - b[0]),

@@ -33,10 +33,7 @@ window.ready = (async () => {
   }
   const { words: layerWords, ...layerColumns } = data.layers;
   const layers = unpack(layerColumns);
-  layers.forEach((one, at) => {
-    one.at = at;
-    for (const name in layerWords) one[name] = layerWords[name][one[name]];
-  });
+  for (const one of layers) for (const name in layerWords) one[name] = layerWords[name][one[name]];
   const best = data.series[0];
   const bests = rows.filter((row) => row.best).map((row) => ({ ...row, series: best, bestOf: `${row.series.label}, ${row.variantName}` }));
 

@@ -32,7 +32,7 @@ NAME = "index.html"
 GENERATIONS = "generations"
 """Folder of the page that compares GPUs."""
 STATIC = files("nnzbench.report") / "static"
-SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", "map.js", "index.js")
+SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "asked.js", "map.js", "index.js")
 """In the order in which they need each other."""
 
 
