@@ -7,7 +7,7 @@ import multiprocessing.context
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from nnzbench.records.selection import gaps as problems_missing
 from nnzbench.report import render
 from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
+from nnzbench.site.index import headlines
 from nnzbench.site.index import page as html
 
 NOT_RECORDED = "not recorded yet"
@@ -71,17 +72,23 @@ def build(
     gpu: str | None = None,
     progress: RunProgress | None = None,
     workers: int = 1,
+    readme: bool = False,
 ) -> list[Built]:
     """Rebuilds the pages of `experiments` (all known and recorded ones for none) and index.html, all below `reports`.
 
-    Many pages are drawn by up to so many `workers`, each a process. Raises `RecordError` for a results file that breaks
-    the schema or lies in the folder of another GPU or experiment, and for a link that leads to or stands for a folder
-    or file that is read: nothing outside `reports` is read or written on behalf of what lies in it.
+    Many pages are drawn by up to so many `workers`, each a process. `readme`: the headline of the README.md beside that
+    folder, too. Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or
+    experiment, and for a link that leads to or stands for a folder or file that is read: nothing outside `reports` is
+    read or written on behalf of what lies in it.
     """
     everything = find(reports)
     refuse_links(*(path for path in reports.glob("*") if path.is_dir()))
     refuse_links(*(reports.glob(f"*/{peers_page.FOLDER}")))
-    found = {name: mine for name, every in everything.items() if (mine := _of(every, gpu))}
+    found = {
+        name: mine
+        for name, every in everything.items()
+        if (mine := [folder for folder in every if gpu in (None, folder.parent.name)])
+    }
     chosen = experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]
     folders = [folder for experiment in chosen for folder in found.get(experiment, [])]
     slugs = sorted({folder.parent.name for folder in folders})
@@ -104,12 +111,20 @@ def build(
         elif name not in found:
             built.append(Built(name, gpu or "", NOT_RECORDED))
     built += [Built(compared.name, "", "built", page)] if (page := done.get(compared)) else []
+    known = {folder: done[folder][1] for folder in folders}
+    covered = {name: coverage.of_gpu(reports, name, known) for name in slugs}
     for name in slugs:
-        coverage.write(reports, name, {folder: done[folder][1] for folder in folders})
+        coverage.write(reports, name, covered[name])
     claims_page.write_together(reports)
     if everything:
         progress.step(html.NAME)
-        html.write(reports, list(EXPERIMENTS), everything)
+        for name in {folder.parent.name for every in everything.values() for folder in every} - set(slugs):
+            with suppress(RecordError):  # a GPU whose pages are not drawn comes last where its records are refused
+                covered[name] = coverage.of_gpu(reports, name, {})
+        order = sorted(covered, key=lambda name: coverage.rank(name, covered[name].cells))
+        html.write(reports, list(EXPERIMENTS), everything, order)
+        if readme:
+            headlines.write_headline(reports, order)
         progress.advance()
     return built
 
@@ -144,10 +159,6 @@ def _context() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
-
-
-def _of(folders: Sequence[Path], gpu: str | None) -> list[Path]:
-    return [folder for folder in folders if gpu in (None, folder.parent.name)]
 
 
 @quick_texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ from nnzbench.records.record import frame_of, is_fault
 from nnzbench.records.selection import few, listed
 from nnzbench.report.data import context
 from nnzbench.report.data.text import folded, markdown
+from nnzbench.site.generations import published
 
 FILE = "coverage.md"
 REASONS = 3
@@ -146,12 +148,11 @@ def _counts(found: pd.DataFrame) -> pd.DataFrame:
     return counted.groupby(["kernel", "variant", "dtype", "policy"], sort=False)[NUMBERS].sum().reset_index()
 
 
-def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
-    """Writes `<reports>/<gpu>/coverage.md` and `coverage.csv` from the records of every experiment of the catalogue.
+def of_gpu(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Counted:
+    """What one GPU's records have of every experiment of the catalogue, `cells` with a column `experiment`.
 
     `known` has what is counted already, by folder; the others' records are read.
     """
-    path = reports / gpu / FILE
     tables, reasons = [], []
     for name in EXPERIMENTS:
         if expected(name).empty:
@@ -160,10 +161,23 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
         counted = known.get(folder) or count(name, _records(folder), folder)
         tables.append(counted.cells.assign(experiment=name)[["experiment", *counted.cells]])
         reasons += counted.reasons
-    whole = pd.concat(tables, ignore_index=True)
-    paths.write_csv(whole, path.with_suffix(".csv"))
-    paths.write_text(path, _page(context.gpu_name(gpu, {}), whole, reasons))
+    return Counted(pd.concat(tables, ignore_index=True), reasons)
+
+
+def write(reports: Path, gpu: str, counted: Counted) -> Path:
+    """Writes `<reports>/<gpu>/coverage.md` and `coverage.csv`."""
+    path = reports / gpu / FILE
+    paths.write_csv(counted.cells, path.with_suffix(".csv"))
+    paths.write_text(path, _page(context.gpu_name(gpu, {}), *counted))
     return path
+
+
+def rank(gpu: str, cells: pd.DataFrame) -> tuple[float, float]:
+    """What a GPU comes by, the least first: how many whole percent of its `cells` have no row, or a time before tuning
+    only; of equals the fastest memory, so that few cells don't change what README shows."""
+    bandwidth, sums = published.data_sheet(gpu).copy_gbs, cells[["expected", "missing", "untuned"]].sum()
+    lacking = 100 * (sums["missing"] + sums["untuned"]) // sums["expected"] if sums["expected"] else math.inf
+    return lacking, 0.0 if math.isnan(bandwidth) else -bandwidth
 
 
 def _records(folder: Path) -> pd.DataFrame:

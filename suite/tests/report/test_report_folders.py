@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import fake_records
+import pandas as pd
 import pytest
 from click.testing import Result
 from commands import invoke
@@ -18,6 +19,7 @@ from nnzbench import paths
 from nnzbench.facts.results import load
 from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.report.render import across
+from nnzbench.site import coverage
 from nnzbench.site.index import page as index_page
 from nnzbench.site.index.headlines import write_headline
 
@@ -67,25 +69,28 @@ def test_only_what_lies_below_the_folder_changes_and_the_readme_when_asked(tmp_p
     assert "[x/index.html](x/index.html)" in readme.read_text()
 
 
-def test_the_readme_shows_the_gpu_that_is_recorded_and_tuned_most_fully(tmp_path: Path) -> None:
+def test_gpus_come_by_what_is_recorded_and_tuned_then_by_their_memory() -> None:
+    cells = {"nvidia-l4": (3, 19), "nvidia-a100-sxm4-80gb": (20, 1), "nvidia-h200": (17, 6), "tesla-t4": (20, 20)}
+    counted = {  # of 1,000: 2, 2, 2 and 4 percent
+        gpu: pd.DataFrame({"expected": [500, 500], "missing": [1, missing], "untuned": [0, untuned]})
+        for gpu, (missing, untuned) in cells.items()
+    }
+    counted["an-unlisted-gpu"] = pd.DataFrame({"expected": [100], "missing": [3], "untuned": [0]})
+    counted["nothing-is-expected-of-it"] = pd.DataFrame({"expected": [], "missing": [], "untuned": []})
+    order = sorted(counted, key=lambda gpu: coverage.rank(gpu, counted[gpu]))
+    fastest_first = ["nvidia-h200", "nvidia-a100-sxm4-80gb", "nvidia-l4"]
+    assert order == [*fastest_first, "an-unlisted-gpu", "tesla-t4", "nothing-is-expected-of-it"]
+
+
+def test_the_readme_and_index_html_show_the_first_gpu_first(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(HEADLINE)
-    cells = {"nvidia-l4": (3, 19), "nvidia-a100-sxm4-80gb": (20, 1), "nvidia-h200": (17, 6), "tesla-t4": (20, 20)}
-    for gpu, (missing, untuned) in cells.items():  # of 1,000: 2, 2, 2 and 4 percent
-        folder = recorded(tmp_path / "x", gpu)
-        folder.parent.joinpath("coverage.csv").write_text(
-            f"kernel,expected,missing,untuned\none,500,1,0\nother,500,{missing},{untuned}\n"
-        )
-    older = recorded(tmp_path / "x", "nvidia-v100").parent / "coverage.csv"
-    older.write_text("kernel,expected,missing\none,100,9\n")
-    recorded(tmp_path / "x", "a-gpu-without-coverage")
-    assert write_headline(tmp_path / "x")
-    assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
-    folders = sorted((tmp_path / "x").glob("*/sparsert_table1"))
-    html = index_page.write(tmp_path / "x", ["sparsert_table1"], {"sparsert_table1": folders}).read_text()
-    linked = list(dict.fromkeys(re.findall(r'href="([\w-]+)/sparsert_table1', html)))
-    fastest_first = ["nvidia-h200", "nvidia-a100-sxm4-80gb", "nvidia-l4"]
-    assert linked == [*fastest_first, "tesla-t4", "nvidia-v100", "a-gpu-without-coverage"]
+    order = ["nvidia-l4", "nvidia-h200", "tesla-t4"]
+    folders = [recorded(tmp_path / "x", gpu) for gpu in sorted(order)]
+    assert write_headline(tmp_path / "x", ["not-recorded", *order])
+    assert "(x/nvidia-l4/sparsert_table1/README.md)" in readme.read_text()
+    html = index_page.write(tmp_path / "x", ["sparsert_table1"], {"sparsert_table1": folders}, order).read_text()
+    assert list(dict.fromkeys(re.findall(r'href="([\w-]+)/sparsert_table1', html))) == order
 
 
 def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:

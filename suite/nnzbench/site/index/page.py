@@ -26,7 +26,7 @@ from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
-from nnzbench.site.index.headlines import answers, standing
+from nnzbench.site.index.headlines import answers
 
 NAME = "index.html"
 GENERATIONS = "generations"
@@ -36,17 +36,16 @@ SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "asked.js", "map.js", "in
 """In the order in which they need each other."""
 
 
-def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
+def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]], gpus: Sequence[str] = ()) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
-    GPUs come by their `standing`: README shows the first. The verdicts on claims are those of each GPU's `claims.csv`.
-    A folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why.
+    GPUs come in the order of `gpus`, others after them. The verdicts on claims are those of each GPU's `claims.csv`. A
+    folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
-    places = {gpu: standing(gpu) for gpu in {one.parent for folders in found.values() for one in folders}}
     for name in order:
-        for folder in sorted(found.get(name, ()), key=lambda one: places[one.parent]):
+        for folder in sorted(found.get(name, ()), key=lambda one: [*gpus, one.parent.name].index(one.parent.name)):
             try:
                 recorded.append(load(folder))
             except RecordError:

@@ -140,7 +140,7 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     replace_all(folder / "records.csv", [*(one(row) for row in rows), *refused])
     short = {row.problem.name for row in rows[:3]}  # refused rows have nothing to tune
     tuned(folder, lambda row: ["first"] if row.problem in short else ["first", "all"])
-    path = coverage.write(tmp_path, "fast-gpu", {})
+    path = coverage.write(tmp_path, "fast-gpu", coverage.of_gpu(tmp_path, "fast-gpu", {}))
     table = pd.read_csv(path.with_suffix(".csv"))
     counts = table[["expected", *coverage.STATES]]
     assert (counts["expected"] == counts.drop(columns="expected").sum(axis=1)).all()
