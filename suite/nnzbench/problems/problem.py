@@ -96,6 +96,31 @@ class Problem:
     conv: ConvShape | None = None
     label: str = ""
     """The paper's own row label (its problem number), for tables and plots."""
+    count: int = 1
+    """Times the layer occurs in its model."""
+    model: str = ""
+    """The network that it is a layer of, where its table says so."""
+
+    @property
+    def level(self) -> float:
+        """Percent of zeros asked for, as the name has it."""
+        return float(f"{100 * self.sparsity:g}")
+
+    @property
+    def kind(self) -> str:
+        """Where the pattern is from: the first word of the source."""
+        return self.source.partition(":")[0]
+
+    @property
+    def batch(self) -> int:
+        """What the label says of the batch (`..._b256`), 0 where it says nothing."""
+        found = re.search(r"_b(\d+)$", self.label)
+        return int(found[1]) if found else 0
+
+    @property
+    def step(self) -> Op:
+        """What is really computed, where `recorded_op` is the product that a network's step is recorded as."""
+        return self.op
 
     @property
     def shape(self) -> str:

@@ -145,9 +145,10 @@ class _Line:
             dtype=typing.cast(DType, self._word("dtype", typing.get_args(DType), "f32")),
             conv=conv,
             label=label,
+            count=self._whole("count", 1, default=1),
+            model=self.fields.get("model") or "",
         )
-        count, sample = self._whole("count", 1, default=1), bool(self._whole("sample", 0, default=1))
-        return Row(_renamed(problem), count, self.fields.get("model") or "", sample)
+        return Row(_renamed(problem), problem.count, problem.model, bool(self._whole("sample", 0, default=1)))
 
     def _error(self, column: str, what: str) -> TableError:
         return TableError(f"{self.path.name}, line {self.number}, column '{column}': {what}.")
@@ -218,8 +219,9 @@ def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row
             )
             for name, op, k, columns, dtype in variants:
                 sizes, source = (entry.rows, k, columns), f"dlmc:{entry.path}"
-                problem = Problem(experiment, "", op, *sizes, round(sparsity, 4), source, dtype, label=name)
-                yield Row(_renamed(problem), 1, entry.model)
+                level, model = round(sparsity, 4), entry.model
+                problem = Problem(experiment, "", op, *sizes, level, source, dtype, label=name, model=model)
+                yield Row(_renamed(problem), 1, model)
 
 
 def dlmc_selection() -> list[index.DlmcEntry]:
