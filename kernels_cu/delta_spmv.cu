@@ -164,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         for (int i = threadIdx.x * 8; i + 8 <= k; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
         nnz::cp_async_commit();
         for (int i = k / 8 * 8 + static_cast<int>(threadIdx.x); i < k + kChunk; i += kThreads) {
-            reinterpret_cast<nnz::Half*>(shared)[i] = i < k ? nnz::ldg(x + i) : nnz::Half{0};
+            // not through the read-only cache: the launch before may write x, and such loads may come before the wait
+            reinterpret_cast<nnz::Half*>(shared)[i] = i < k ? __ldcg(x + i) : nnz::Half{0};
         }
     };
 #if !OVERLAPS

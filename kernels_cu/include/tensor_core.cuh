@@ -33,7 +33,7 @@
 //                                first in the lower two; of row g + 8 the same bits sixteen higher. Places ascend
 //   multiply_half_tile<Lane>(c, a0, a1, b0, b1, selected)  the same for a 16x16 tile a and a 16x8 tile b, a0 and a1 of groups t
 //                                alone; `selected` of lanes with t = Lane alone
-//   from_e4m3(two)               two e4m3 numbers as a word of two fp16 ones: exact
+//   from_e4m3(two)               two e4m3 numbers as a word of two fp16 ones: exact, NaN too
 //   Half                         storage of an element: fp16, or bf16 under BF16; widen_half, narrow_half
 #pragma once
 
@@ -76,7 +76,8 @@ __device__ __forceinline__ unsigned from_e4m3(unsigned two) {
     const auto larger = [](unsigned half) {
         return static_cast<unsigned>(narrow_half(256.0f * widen_half(static_cast<Half>(half))));
     };
-    return larger(small & 0xffffu) | larger(small >> 16) << 16;
+    const unsigned nan = ((two & 0x7fu) == 0x7fu ? 0x7fffu : 0u) | ((two & 0x7f00u) == 0x7f00u ? 0x7fff0000u : 0u);
+    return larger(small & 0xffffu) | larger(small >> 16) << 16 | nan;
 #endif
 }
 

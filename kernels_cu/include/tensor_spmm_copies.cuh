@@ -118,7 +118,8 @@ struct PanelSource {
             for (int part = 0; part < 8; part += kFill) {
                 const bool inside = left > 0 && part < columns;
                 if constexpr (kFill == 1) {
-                    reinterpret_cast<nnz::Half*>(to)[part] = inside ? nnz::ldg(from + part) : nnz::Half{0};
+                    // not through the read-only cache: the launch before may write B
+                    reinterpret_cast<nnz::Half*>(to)[part] = inside ? __ldcg(from + part) : nnz::Half{0};
                 } else {
                     nnz::cp_async_bytes<2 * kFill>(to + 2 * part, inside ? from + part : b, inside);
                 }

@@ -74,6 +74,17 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them():
         assert_spoils_its_users_alone(make_plan(problem(spoilt), spoilt, "sm_90", 4, 2), spoilt, 200, 0)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_weight_in_fp8_that_is_no_number_spoils_its_row_alone(arch):
+    """Where the GPU has no such conversion, too, whose bits would make 480 of it."""
+    data = operands(matrix(12, 90, 0.4, full=3), 1)
+    values = data.sparse.values.copy()
+    values[data.sparse.offsets[3] + 1] = np.nan
+    data = Operands(data.sparse.with_values(values), data.dense, "").cast("f8")
+    result = execute(make_plan(problem(data, "f8"), data, arch, 4, 2))
+    assert np.flatnonzero(np.isnan(result[:, 0])).tolist() == [3]
+
+
 def test_columns_far_apart_and_values_that_are_zero():
     columns = np.array([0, 1, 33, 34, 67, 600, 65535], np.int32)
     values = np.array([1, 2, 3, -0.0, 5, 6, 7], np.float16)
