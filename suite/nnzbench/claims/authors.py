@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench.claims.claim import Quantity
 from nnzbench.claims.peers import MATCHES, Block, Match, blocks_of, read
-from nnzbench.claims.quantities import Outcome, Quantity, Records, exponent, made_of
+from nnzbench.claims.quantities import Outcome, Records, exponent, made_of
 from nnzbench.facts import table
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import geometric_mean

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.claims.verdicts import JUDGED, WORDS, Verdict, out_of_scope, show
+from nnzbench.claims.claim import out_of_scope
+from nnzbench.claims.verdicts import JUDGED, WORDS, Verdict, show
 from nnzbench.facts.results import each
 from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, environment, markdown

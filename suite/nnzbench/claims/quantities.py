@@ -1,4 +1,4 @@
-"""What a claim compares, and the number that the records of one GPU make of it.
+"""The number that the records of one GPU make of what a claim compares.
 
 Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Sizes of memory and rates are the
 recorded ones of the rows that stand for a side.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.claims.claim import Measured, Quantity, Statistic
 from nnzbench.facts import crossover, energy
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
@@ -30,111 +29,11 @@ from nnzbench.records.beside import TUNING
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 
-JUDGES: frozenset[Role] = frozenset({"paper", "library"})
-"""Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
 LIBRARY: frozenset[Role] = frozenset({"library"})
-DENSE_INSIDE = frozenset({"sparse_transformer"})
-"""Sparse kernels most of whose time is dense products, which run on tensor cores where the dense network's do."""
-
-Statistic = Literal[
-    "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory",
-]  # fmt: skip
-WORDS: dict[Statistic, str] = {
-    "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
-    "mean percent": "100 × mean of the time of {baseline} over that of {subject}, each as often as its table says",
-    "mean loss": "100 × (1 - mean of the time of {baseline} over that of {subject})",
-    "largest": "largest ratio of the time of {baseline} over that of {subject}",
-    "share faster": "percent of problems on which {subject} is faster than {baseline}",
-    "total": "sum of the times of {baseline} over the sum of those of {subject}",
-    "over ideal": "geometric mean of the time of {subject} over the ideal (dense - overhead) × density + overhead, "
-    "with the time of {baseline} and the measured time of an empty kernel",
-    "crossover": "sparsity from which on {subject} is at least as fast as {baseline}, interpolated in the logarithm "
-    "of the ratio",
-    "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
-    "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
-    "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
-    "instances": "geometric mean over the sizes of the longest time of {subject} over its shortest, among other "
-    "patterns of the same size and level",
-    "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
-    "seconds": "median over the problems of the seconds of a whole search for {subject}",
-    "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
-}
-Measured = Literal["times", "energy", "watts"]
-"""Times, or what `nnzbench energy` measured: joules per launch, power."""
 QUARTILES = 1.349
 """Standard deviations of a normal distribution between its quartiles."""
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
 """What facts make of paired times where that is no geometric mean."""
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One number of one experiment: two sides, the problems, and what is made of them."""
-
-    subject: Selector
-    baseline: Selector | None
-    """None for what is taken against no other time."""
-    group: Group
-    statistic: Statistic = "geometric mean"
-    experiment: str = ""
-    """Empty for that of the claim."""
-    same_variant: bool = False
-    """Whether the baseline is taken at the variant that is the subject's fastest."""
-    second: Selector | None = None
-    """Whose crossover the subject's is compared with."""
-    of: Measured = "times"
-    """What is compared. What is not times has no policy."""
-
-    @property
-    def dense(self) -> bool:
-        """Whether a side is a dense product in fp32, which may run on tensor cores instead."""
-        sides = [one for one in (self.subject, self.baseline) if one]
-        return any(map(_dense, sides)) and all(one.math == "f32" for one in sides)
-
-    @property
-    def words(self) -> str:
-        """The rule, in words."""
-        named = {"subject": self.subject, "baseline": self.baseline, "second": self.second}
-        labels = {name: one.label if one else "" for name, one in named.items()}
-        labels["baseline"] += " at the same variant" * self.same_variant
-        words = WORDS[self.statistic].format(**labels)
-        if self.of != "times":
-            word = {"energy": "joules", "watts": "watts"}[self.of]
-            words = f"{re.sub('times?', word, words)}, over rotated weights"
-        return f"{words}; {self.group.words}"
-
-    @property
-    def against(self) -> str:
-        """What the number is taken against."""
-        if self.second:
-            return self.second.label
-        if self.baseline is None:
-            return "the GPU's fp32 peak" if self.statistic == "peak share" else ""
-        return f"the ideal time from {self.baseline.label}" if self.statistic == "over ideal" else self.baseline.label
-
-    def on(self, arithmetic: str, judging: bool) -> Quantity:
-        """Dense sides in that arithmetic; `judging` leaves this project's own designs and users' kernels out.
-
-        Raises `ValueError` where nothing is left of a side.
-        """
-
-        def side(one: Selector) -> Selector:
-            found = replace(one, math=arithmetic) if self.dense and _dense(one) else one
-            if not judging:
-                return found
-            roles = JUDGES & (one.roles or JUDGES)
-            if not roles:
-                raise ValueError(f"'{one.label}' has no rows that may judge a claim")
-            return replace(found, roles=roles)
-
-        second = side(self.second) if self.second else None
-        baseline = side(self.baseline) if self.baseline else None
-        return replace(self, subject=side(self.subject), baseline=baseline, second=second)
-
-
-def _dense(side: Selector) -> bool:
-    return side.dense or DENSE_INSIDE.issuperset(side.kernels or ("",))
 
 
 @dataclass(frozen=True)

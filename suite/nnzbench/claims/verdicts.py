@@ -1,6 +1,6 @@
 """The papers' quantitative claims, each judged by the records of one GPU.
 
-`datasets/published/claims.csv` says what is claimed and how near counts; a rule of the same id says what is computed.
+`datasets/published/claims.csv` says what is claimed, what is computed, and how near counts.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from nnzbench import paths
 from nnzbench.claims.authors import Authors, Check
-from nnzbench.claims.methods import Rule
-from nnzbench.claims.quantities import Outcome, Quantity, Records
-from nnzbench.claims.rules import RULES
+from nnzbench.claims.claim import Claim, Published, Quantity, read
+from nnzbench.claims.quantities import Outcome, Records
 from nnzbench.facts.results import geometric_mean
 from nnzbench.facts.selector import MATHS
 
@@ -34,42 +33,6 @@ EVEN = 0.02
 """So near break-even (percentages: within two points) a number is on neither side: repeated runs differ by as much."""
 TENSOR_CORES = {"tf32": "tf32", "fp16": "f16"}
 """Arithmetic that a dense baseline is asked for beside fp32, by its name in the columns of a verdict."""
-
-Scale = Literal["ratio", "points", "density", "least", "same"]
-
-
-@dataclass(frozen=True)
-class Published:
-    """What a paper says, which its verdict tells again."""
-
-    id: str
-    paper: str
-    where: str
-    """Section, figure or table."""
-    claim: str
-    experiment: str
-    published: float
-    unit: str
-    published_gpu: str
-
-
-@dataclass(frozen=True)
-class Claim(Published):
-    """One row of `claims.csv`."""
-
-    baseline: str
-    math: str
-    better: Literal["higher", "lower"]
-    """Which way a number strengthens the claim."""
-    scale: Scale
-    """How a number is held against the published one; see `verdict`."""
-    break_even: float
-    """The number on whose other side the claim is false; NaN for a claim that has no direction."""
-    problems: int
-    """On how many problems the paper's number rests, where this suite's are a sample of them; else 0."""
-    obstacle: str
-    """Why no record of this suite can be compared with the claim: guessed sizes, a part of a model, a count."""
-    remark: str
 
 
 @dataclass(frozen=True)
@@ -119,18 +82,6 @@ class Verdict(Published):
     which were not tuned on some problem."""
 
 
-def read() -> list[Claim]:
-    """The claims, in the file's order."""
-    path, empty = paths.datasets() / "published" / "claims.csv", {"break_even": [""], "problems": [""]}
-    rows = pd.read_csv(path, keep_default_na=False, na_values=empty).fillna({"problems": 0}).astype({"problems": int})
-    return [Claim(*row) for row in rows[[one.name for one in fields(Claim)]].itertuples(index=False)]
-
-
-def out_of_scope() -> pd.DataFrame:
-    """The papers' other quantitative claims, and why no record of this suite is about each: accuracy, other chips."""
-    return pd.read_csv(paths.datasets() / "published" / "claims_out_of_scope.csv")
-
-
 def verdict(claim: Claim, measured: float) -> str:
     """Judges one number: contradicted on the other side of break-even, else by how far it is from the published one.
 
@@ -172,26 +123,25 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
     """Every claim, judged by the records below `reports/gpu`; a file that breaks the schema counts as not there."""
     records = Records(reports, gpu)
     authors = Authors(reports, gpu, records)
-    return [_judge(claim, RULES[claim.id], records, authors) for claim in read()]
+    return [_judge(claim, records, authors) for claim in read()]
 
 
-def _judge(claim: Claim, rule: Rule, records: Records, authors: Authors) -> Verdict:
+def _judge(claim: Claim, records: Records, authors: Authors) -> Verdict:
     told: dict[str, Any] = {one.name: getattr(claim, one.name) for one in fields(Published)}
-    rule = rule.on(claim.experiment)
-    if rule.gpus:
-        found, checks = {"hot": records.between(rule.quantity, *rule.gpus)}, []
+    if claim.gpus:
+        found, checks = {"hot": records.between(claim.quantity, *claim.gpus)}, []
     else:
-        found, checks = _measured(rule, records.measure), authors.checks(rule.quantity)
-        if rule.quantity.of == "times":
-            found["cold"] = records.measure(rule.quantity, policy="cold")
+        found, checks = _measured(claim, records.measure), authors.checks(claim.quantity)
+        if claim.quantity.of == "times":
+            found["cold"] = records.measure(claim.quantity, policy="cold")
     held = {name: _held(claim, one) for name, one in found.items()}
     words, reason, hot = {name: word for name, (word, _) in held.items()}, held["hot"][1], found["hot"]
     far = [one for one in checks if one.far]
     alone = bool(checks) and not hot.have
-    theirs = _authors_number(claim, rule, authors) if far or alone else _Theirs()
-    if rule.readings and not far:
-        words["hot"], reason = _of_all(claim, [hot, *map(records.measure, rule.readings)], words["hot"], reason)
-    if (not claim.obstacle or rule.readings) and ((far and hot.have) or theirs.words):
+    theirs = _authors_number(claim, authors) if far or alone else _Theirs()
+    if claim.readings and not far:
+        words["hot"], reason = _of_all(claim, [hot, *map(records.measure, claim.readings)], words["hot"], reason)
+    if (not claim.obstacle or claim.readings) and ((far and hot.have) or theirs.words):
         words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
         reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
     elif alone and not math.isnan(theirs.value):
@@ -200,31 +150,31 @@ def _judge(claim: Claim, rule: Rule, records: Records, authors: Authors) -> Verd
     for name, one in found.items():
         told[f"measured_{name}".removesuffix("_hot")] = math.nan if math.isinf(one.value) else one.value
         told |= {f"verdict_{name}".removesuffix("_hot"): words[name]} if name != "cold" else {}
-    if rule.today:
-        told |= {"baseline_today": rule.today.against, "problems_today": found["today"].problems}
+    if claim.today:
+        told |= {"baseline_today": claim.today.against, "problems_today": found["today"].problems}
     if hot.of < claim.problems:
         told |= {"low": hot.low, "high": math.nan if math.isinf(hot.high) else hot.high}
     ratios = [one.ratio for one in checks if one.ratio > 0]
     return Verdict(
         **told,
-        kernel=rule.kernel,
-        baseline=rule.quantity.against,
+        kernel=claim.kernel,
+        baseline=claim.quantity.against,
         authors=max(ratios, key=lambda one: abs(math.log(one)), default=math.nan),
         measured_authors=theirs.value,
         problems=hot.problems,
         reason=reason,
-        rule=rule.quantity.words,
-        note=" ".join(_notes(claim, rule, records, hot, words, checks, theirs)),
+        rule=claim.quantity.words,
+        note=" ".join(_notes(claim, records, hot, words, checks, theirs)),
         before_tuning=" ".join(name for name, one in found.items() if one.cut),
     )
 
 
-def _measured(rule: Rule, measure: Callable[[Quantity, str], Outcome]) -> dict[str, Outcome]:
+def _measured(claim: Claim, measure: Callable[[Quantity, str], Outcome]) -> dict[str, Outcome]:
     """The number as the paper compares (`hot`), against the best of `today`, and that in each arithmetic."""
-    found = {"hot": measure(rule.quantity, "f32")}
-    if rule.today:
-        found["today"] = measure(rule.today, "f32")
-    dense = rule.today or rule.quantity
+    found = {"hot": measure(claim.quantity, "f32")}
+    if claim.today:
+        found["today"] = measure(claim.today, "f32")
+    dense = claim.today or claim.quantity
     return found | ({name: measure(dense, one) for name, one in TENSOR_CORES.items()} if dense.dense else {})
 
 
@@ -239,22 +189,22 @@ class _Theirs:
     why: str = ""
 
 
-def _authors_number(claim: Claim, rule: Rule, authors: Authors) -> _Theirs:
+def _authors_number(claim: Claim, authors: Authors) -> _Theirs:
     if not authors.here:
         return _Theirs(why="Theirs was not timed on this GPU.")
-    found = _measured(rule, authors.measure)
-    hot, of = found["hot"], authors.cases(rule.quantity)["case"].nunique()
+    found = _measured(claim, authors.measure)
+    hot, of = found["hot"], authors.cases(claim.quantity)["case"].nunique()
     if not hot.have:
         return _Theirs(why="Of theirs there are no times of what is compared.")
     note = f"By the authors' times {show(hot.value, claim.unit)} ({hot.have} of {of})"
-    printed = _printed(rule.printed, hot.cases) if hot.have < of and rule.printed else math.nan
+    printed = _printed(claim.printed, hot.cases) if hot.have < of and claim.printed else math.nan
     if not math.isnan(printed):
         claim = replace(claim, published=printed)
         note += f", where the paper has {show(printed, claim.unit)}"
     elif hot.have < of:
         return _Theirs(value=hot.value, why=f"{note}: not all of the claim's problems.")
     words = {name: _held(replace(claim, obstacle=""), one)[0] for name, one in found.items()}
-    others = [authors.measure(one) for one in rule.readings]
+    others = [authors.measure(one) for one in claim.readings]
     words["hot"], why = _of_all(claim, [hot, *others], words["hot"], claim.obstacle)
     return _Theirs(words if words["hot"] in JUDGED or not others else {}, hot.value, f"{note}.", why)
 
@@ -307,7 +257,6 @@ def _undecided(claim: Claim, outcome: Outcome) -> str:
 
 def _notes(
     claim: Claim,
-    rule: Rule,
     records: Records,
     hot: Outcome,
     words: Mapping[str, str],
@@ -317,15 +266,15 @@ def _notes(
     yield from filter(None, (*(one.words for one in checks), theirs.note))
     if words["hot"] in JUDGED and hot.of < claim.problems:
         yield f"Of the paper's {claim.problems:,} problems {hot.of:,} are recorded, a sample that decides."
-    if rule.readings and words["hot"] in JUDGED:
-        yield f"{claim.obstacle} All {len(rule.readings) + 1} readings give the same verdict."
+    if claim.readings and words["hot"] in JUDGED:
+        yield f"{claim.obstacle} All {len(claim.readings) + 1} readings give the same verdict."
     if hot.note and hot.have:
         yield hot.note
     if words["hot"] in JUDGED and words.get("cold") in {*JUDGED} - {words["hot"]}:
         yield f"With cold caches: {words['cold']}."
     if hot.synthetic:
         yield f"{hot.synthetic} of {hot.have} problems are on synthetic patterns."
-    for name, quantity in rule.beside.items():
+    for name, quantity in claim.beside.items():
         maths = ("f32", *TENSOR_CORES.values()) if quantity.dense else ("f32",)
         found = {one: records.measure(quantity, one, judging=False) for one in maths}
         known = {one: outcome.value for one, outcome in found.items() if math.isfinite(outcome.value)}

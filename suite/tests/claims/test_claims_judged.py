@@ -7,7 +7,8 @@ import pytest
 from fake_claim_records import GPU, figure1, judged, names, of_nothing, row, table1
 from fake_records import failed, write
 
-from nnzbench.claims.quantities import Quantity, Records
+from nnzbench.claims.claim import Quantity
+from nnzbench.claims.quantities import Records
 from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
@@ -49,7 +50,7 @@ def test_no_design_of_this_project_judges_a_claim(tmp_path):
     records = Records(tmp_path, GPU)
     everybody = Selector("everybody", roles=OURS | {"external"})
     for subject in (everybody, Selector("ours", ("sparsert",)), Selector("a user's", ("mine",))):
-        asked = Quantity(subject, DENSE, ALL, experiment="sparsert_table1")
+        asked = Quantity(subject, DENSE, ALL, "geometric mean", "sparsert_table1")
         assert records.measure(asked, judging=False).value == pytest.approx(5.0)
         assert not records.measure(asked).have
 

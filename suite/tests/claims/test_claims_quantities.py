@@ -6,7 +6,8 @@ import pytest
 from fake_claim_records import GPU, Judged, figure1, judged, names, row
 from fake_records import failed, tuned, write
 
-from nnzbench.claims.quantities import Quantity, Records
+from nnzbench.claims.claim import Quantity
+from nnzbench.claims.quantities import Records
 from nnzbench.claims.verdicts import (
     CONTRADICTED,
     NOT_COMPARABLE,
@@ -226,7 +227,7 @@ def test_of_several_kernels_on_one_problem_the_fastest_counts_and_any_may_be_unt
     rows = [row(name, "sputnik", 4.0), row(name, "ring", 2.0), row(name, "cublas", 8.0, "f32_default_nn")]
     folder = write(tmp_path / GPU / "sparsert_table1", rows)
     tuned(folder, lambda one: ("first",) if one.kernel == "sputnik" else ("all",))
-    asked = Quantity(Selector("both", ("sputnik", "ring")), CUBLAS, ALL, experiment="sparsert_table1")
+    asked = Quantity(Selector("both", ("sputnik", "ring")), CUBLAS, ALL, "geometric mean", "sparsert_table1")
     found = Records(tmp_path, GPU).measure(asked, judging=False)
     assert (found.value, found.cut) == (pytest.approx(4.0), True)
 

@@ -9,9 +9,9 @@ from fake_records import timed, write
 
 from nnzbench.claims import verdicts
 from nnzbench.claims.authors import Authors
+from nnzbench.claims.claim import read
 from nnzbench.claims.quantities import Records
-from nnzbench.claims.rules import RULES
-from nnzbench.claims.verdicts import Verdict, judge, read
+from nnzbench.claims.verdicts import Verdict, judge
 from nnzbench.problems.tables import load
 from nnzbench.records.record import Record
 
@@ -76,7 +76,7 @@ class Judged(dict[str, Verdict]):
         self.authors = Authors(reports, gpu, self.records)
 
     def __missing__(self, claim: str) -> Verdict:
-        self[claim] = verdicts._judge(CLAIMS[claim], RULES[claim], self.records, self.authors)
+        self[claim] = verdicts._judge(CLAIMS[claim], self.records, self.authors)
         return self[claim]
 
 
