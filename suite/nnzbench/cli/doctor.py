@@ -122,7 +122,7 @@ def _package(names: tuple[str, ...], purpose: str, extra: str) -> Finding:
 
 
 def _cudnn() -> str:
-    from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
+    from nnzbench.kernels.vendor.cudnn import load_frontend
 
     frontend = load_frontend()
     return f"{frontend.backend_version_string()}, frontend {frontend.__version__}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from nnzbench.devices import Timer
 from nnzbench.devices.gpu_timer import forget_persisting_l2
-from nnzbench.kernels.vendor.storage import to_storage
+from nnzbench.kernels.vendor.support import to_storage
 from nnzbench.measure.timing import Batch
 from nnzbench.plans.plan import Array, Plan, Prepared, Unsupported
 from nnzbench.problems.check import passes, relative_error, why

@@ -224,7 +224,7 @@ def _software(device: Device | None) -> dict[str, Any]:
 def _version(library: str) -> str | None:
     try:
         if library == "cudnn":
-            from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
+            from nnzbench.kernels.vendor.cudnn import load_frontend
 
             return str(load_frontend().backend_version())
         bindings = importlib.import_module(f"nvmath.bindings.{library}")

@@ -8,7 +8,7 @@ from fakes import FakeDevice
 
 from nnzbench.cli import doctor
 from nnzbench.host import VisibleGpu
-from nnzbench.kernels.vendor import cudnn_graphs
+from nnzbench.kernels.vendor import cudnn
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
 from nnzbench.plans.plan import Unsupported
 
@@ -85,7 +85,7 @@ def test_vendor_libraries_are_loaded_for_their_versions(one_gpu, monkeypatch):
         raise Unsupported("cusparselt can't be loaded (no such file)")
 
     frontend = SimpleNamespace(backend_version_string=lambda: "9.28.0", __version__="1.32.0")
-    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: frontend)
+    monkeypatch.setattr(cudnn, "load_frontend", lambda: frontend)
     monkeypatch.setattr(vendor_cusparselt, "library_version", absent)
     found = {finding.name: finding for finding in doctor.examine()}
     assert (found["cuDNN"].ok, found["cuDNN"].detail) == (True, "9.28.0, frontend 1.32.0")

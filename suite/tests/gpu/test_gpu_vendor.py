@@ -10,7 +10,7 @@ from vendor_candidates import check_on_gpu, product
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, candidates, kernels
-from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
+from nnzbench.kernels.vendor.cudnn import load_frontend
 from nnzbench.kernels.vendor.cusparselt import library_version
 from nnzbench.kernels.vendor.pytorch import load_torch
 from nnzbench.matrices.formats import CSR

@@ -6,7 +6,7 @@ from fake_cusparse import FakeCusparse
 from fake_cusparselt import FakeCusparseLt
 from fake_gpu import FakeCublas, FakeCublasLt, open_fake
 
-from nnzbench.kernels.vendor import cudnn_graphs, support
+from nnzbench.kernels.vendor import cudnn, support
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def gpu(monkeypatch, request):
     bindings = {name: fake(device.backend) for name, fake in fakes.items()}
     vars(device).update(bindings, cudnn=FakeCudnn(device.backend, list(getattr(request.module, "ENGINES", ()))))
     monkeypatch.setattr(support, "load_bindings", bindings.__getitem__)
-    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
+    monkeypatch.setattr(cudnn, "load_frontend", lambda: device.cudnn)
     return device

@@ -13,7 +13,7 @@ from vendor_candidates import check_all, every, product
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cublas import ALGORITHMS, FURTHER
-from nnzbench.kernels.vendor.storage import dense_weights
+from nnzbench.kernels.vendor.support import dense_weights
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 

@@ -16,8 +16,8 @@ from vendor_candidates import check_all, every_of
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.vendor import cudnn_graphs, support
-from nnzbench.kernels.vendor.storage import before_pruning
+from nnzbench.kernels.vendor import cudnn, support
+from nnzbench.kernels.vendor.support import before_pruning
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session, open_libraries
 from nnzbench.measure.trial import enumerate_candidates
@@ -236,15 +236,15 @@ def test_a_missing_frontend_or_library_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", load)
     with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[vendor13\]'"):
-        cudnn_graphs.load_frontend()
+        cudnn.load_frontend()
     modules["cudnn"] = SimpleNamespace(backend_version=missing)
     with pytest.raises(Unsupported, match=r"libcudnn can't be loaded \(Unable to find symbol cudnnGetVersion\)"):
-        cudnn_graphs.load_frontend()
+        cudnn.load_frontend()
     modules["cudnn"].backend_version = lambda: 92800
     with pytest.raises(Unsupported, match="cudnn needs libcublasLt"):
-        cudnn_graphs.load_frontend()
+        cudnn.load_frontend()
     modules["cuda.pathfinder"] = SimpleNamespace(load_nvidia_dynamic_lib=lambda name: None)
-    assert cudnn_graphs.load_frontend() is modules["cudnn"]
+    assert cudnn.load_frontend() is modules["cudnn"]
 
 
 def test_the_installed_frontend_has_what_we_use():

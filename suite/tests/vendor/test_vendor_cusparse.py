@@ -7,7 +7,7 @@ import pytest
 from kernel_problems import sampled
 from vendor_candidates import check_all, every_of, product
 
-from nnzbench.kernels.vendor.cusparse_support import block_rows, blocked_ell, occupied, sliced_ell
+from nnzbench.kernels.vendor.cusparse import block_rows, blocked_ell, occupied, sliced_ell
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 

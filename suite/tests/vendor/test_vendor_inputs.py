@@ -10,14 +10,16 @@ from fakes import FakeClock
 
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_inputs
-from nnzbench.kernels.vendor.storage import dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor.support import (
     SHARE,
     WEIGHTS,
     Inputs,
     Output,
     Preparing,
+    dense_weights,
     finish,
+    swapped,
+    to_storage,
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported

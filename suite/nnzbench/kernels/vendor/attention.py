@@ -24,9 +24,8 @@ from nnzbench.kernels.registry import About
 from nnzbench.kernels.sputnik.layers import masked_softmax_plan
 from nnzbench.kernels.vendor import cublas, support
 from nnzbench.kernels.vendor.cublas import MODES, product
-from nnzbench.kernels.vendor.cudnn_graphs import Handle, buildable, planned, prepare_plan
-from nnzbench.kernels.vendor.storage import to_storage
-from nnzbench.kernels.vendor.support import Inputs, Output, Preparing, library
+from nnzbench.kernels.vendor.cudnn import Handle, buildable, planned, prepare_plan
+from nnzbench.kernels.vendor.support import Inputs, Output, Preparing, library, to_storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands

@@ -24,8 +24,16 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.sputnik.layers import bias_relu_plan
 from nnzbench.kernels.vendor import support
-from nnzbench.kernels.vendor.storage import CUDA_TYPE, RESULT_TYPE, dense_weights
-from nnzbench.kernels.vendor.support import WORKSPACE_BYTES, Inputs, Output, Preparing, library
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    RESULT_TYPE,
+    WORKSPACE_BYTES,
+    Inputs,
+    Output,
+    Preparing,
+    dense_weights,
+    library,
+)
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.problems.operands import F8_SCALE, Operands
@@ -56,7 +64,7 @@ class GemmCase:
     c_turned: bool = False
     """Whether the result is stored (n, m) row-major."""
     pruned: bool = True
-    """Whether the weights are the problem's, or those before pruning (`storage.before_pruning`)."""
+    """Whether the weights are the problem's, or those before pruning (`support.before_pruning`)."""
 
     @property
     def variant(self) -> str:

@@ -18,8 +18,15 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cublas import scalars_of
-from nnzbench.kernels.vendor.storage import CUDA_TYPE, RESULT_TYPE, dense_weights
-from nnzbench.kernels.vendor.support import WORKSPACE_BYTES, Inputs, Output, Preparing
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    RESULT_TYPE,
+    WORKSPACE_BYTES,
+    Inputs,
+    Output,
+    Preparing,
+    dense_weights,
+)
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line

@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import About
-from nnzbench.kernels.vendor.cusparse import MOST_OCCUPIED
-from nnzbench.kernels.vendor.cusparse_support import occupied
+from nnzbench.kernels.vendor.cusparse import MOST_OCCUPIED, occupied
 from nnzbench.kernels.vendor.cusparselt import require_pattern
-from nnzbench.kernels.vendor.storage import before_pruning
-from nnzbench.kernels.vendor.support import Inputs, Preparing, finish, library
+from nnzbench.kernels.vendor.support import Inputs, Preparing, before_pruning, finish, library
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
