@@ -16,8 +16,7 @@ import numpy as np
 
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, SharedWork, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

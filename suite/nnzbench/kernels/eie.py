@@ -22,8 +22,7 @@ from nnzbench.kernels.rows import first_of_each, power_of_two_at_least
 from nnzbench.matrices.encodings import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int32s, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int32s, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -17,8 +17,7 @@ from nnzbench.kernels.rows import convolved, first_of_each, vector_width
 from nnzbench.matrices.encodings import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int64s, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, Problem

@@ -15,8 +15,7 @@ from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Int32s, Int64s, Plan, Uint32s, Unsupported
+from nnzbench.plans.plan import Int32s, Int64s, Plan, SharedWork, Uint32s, Unsupported
 from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

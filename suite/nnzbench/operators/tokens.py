@@ -15,8 +15,7 @@ from typing import Literal
 import numpy as np
 
 from nnzbench.kernels.registry import AnyKernel, Kernel, PlannedKernel
-from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Launch, Plan, Step, Unsupported, chain, plans_that_fit
 from nnzbench.problems.buffers import inputs, stored
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -19,7 +19,7 @@ from vendor_candidates import check_on_gpu
 
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.tensor import spmm
-from nnzbench.kernels.tensor.spmm_tilings import tilings
+from nnzbench.kernels.tensor.spmm import tilings
 from nnzbench.problems import tables
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.reference import reference

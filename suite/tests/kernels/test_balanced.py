@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from on_cpu import execute
 
-from nnzbench.kernels import balanced, balanced_rows
+from nnzbench.kernels import balanced
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.prune import BalancedMatrix
@@ -38,8 +38,8 @@ class Case:
         return balanced.paper_plan(self.matrix, self.x, arch, 2)
 
     def rows_plan(self, tiling, group=None):
-        group = group or balanced_rows.group_of(self.matrix, self.x.shape[1], "sm_80")
-        plan = balanced_rows.make_plan(self.matrix, balanced_rows.pack(self.matrix, group), self.x, tiling, "sm_80")
+        group = group or balanced.group_of(self.matrix, self.x.shape[1], "sm_80")
+        plan = balanced.rows_plan(self.matrix, balanced.pack_rows(self.matrix, group), self.x, tiling, "sm_80")
         assert plan is not None
         return plan
 
@@ -51,9 +51,9 @@ class Case:
         assert passes(error, plan.math), (plan.variant, error)
 
 
-QUEUE = balanced_rows.Tiling("async", 2, 1, 3)
-LOADS = balanced_rows.Tiling("registers", 4, 1, 2)
-BULK = balanced_rows.Tiling("bulk", 2, 1, 3)
+QUEUE = balanced.RowsTiling("async", 2, 1, 3)
+LOADS = balanced.RowsTiling("registers", 4, 1, 2)
+BULK = balanced.RowsTiling("bulk", 2, 1, 3)
 # m, k, n, sparsity, ranges: kept 8, 10 and 13 (rows that share packs), 3, 2; k off the ranges; one row; few ranges
 SHAPES = (
     (37, 256 * 4, 1, 0.75, 32),
@@ -247,7 +247,7 @@ def test_strands_hold_every_entry_once_and_waste_little(keep):
     rng = np.random.default_rng(0)
     values = rng.permutation(np.arange(1.0, 6 * 32 * keep + 1, dtype=np.float32)).reshape(6, 32, keep)
     positions = np.zeros((6, 32, keep), dtype=np.uint8)
-    strands = balanced_rows.pack(BalancedMatrix(6, 32 * 200, 200, values, positions), 16)
+    strands = balanced.pack_rows(BalancedMatrix(6, 32 * 200, 200, values, positions), 16)
     held = np.sort(strands.values[strands.values != 0])
     np.testing.assert_array_equal(held, np.arange(1, values.size + 1))
     assert strands.keep <= 1.1 * keep

@@ -10,8 +10,7 @@ import nnzbench
 from nnzbench.advise import api
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels import registry
-from nnzbench.kernels.tensor.spmm import make_plan
-from nnzbench.kernels.tensor.spmm_tilings import tilings
+from nnzbench.kernels.tensor.spmm import make_plan, tilings
 from nnzbench.operators import tokens
 from nnzbench.operators.make import draft, make, remake
 from nnzbench.plans.plan import Unsupported

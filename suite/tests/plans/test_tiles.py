@@ -13,10 +13,9 @@ from fakes import FakeClock
 
 from nnzbench.kernels.registry import About, Kernel, about, kernels
 from nnzbench.kernels.registry import kernel as registered
-from nnzbench.plans import chain
+from nnzbench.plans import plan as plans
 from nnzbench.plans.architectures import ARCHITECTURES
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Launch, Plan
+from nnzbench.plans.plan import Launch, Plan, SharedWork
 from nnzbench.plans.tiles import Occupancy, TileConfiguration, occupancy
 
 
@@ -182,7 +181,7 @@ MOMENT = 1e-2
 def clock(monkeypatch):
     """The time that the module sees."""
     made = FakeClock()
-    monkeypatch.setattr(chain, "time", SimpleNamespace(perf_counter=made))
+    monkeypatch.setattr(plans, "time", SimpleNamespace(perf_counter=made))
     return made
 
 

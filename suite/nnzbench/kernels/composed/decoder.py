@@ -24,8 +24,7 @@ from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, P
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
 from nnzbench.plans.architectures import architecture, sm_count
-from nnzbench.plans.chain import SharedWork, Step, chain
-from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, SharedWork, Step, Unsupported, chain
 from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, Case, angles
 from nnzbench.problems.operands import Operands

@@ -25,8 +25,7 @@ from nnzbench.kernels.tensor.spmv import gated
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, SharedWork, Unsupported
 from nnzbench.problems.buffers import inputs, weights_of
 from nnzbench.problems.decoder import HEAD, Case, matrices, scales
 from nnzbench.problems.operands import Operands, operands_of, round_to

@@ -1,4 +1,4 @@
-"""The whole networks of Sputnik's paper, dense and sparse, as one plan each.
+"""The whole networks of Sputnik's paper, dense and sparse, as one plan each of the steps of `network_steps.cu`.
 
 MobileNetV1 at batch 1 (table IV and figure 12): first convolution, 13 pairs of depthwise and 1x1 convolution with bias
 and ReLU, average pooling, classifier. The first 1x1 convolution and the classifier are dense in both networks.
@@ -6,29 +6,200 @@ and ReLU, average pooling, classifier. The first 1x1 convolution and the classif
 The Transformer, forward (table III): three layers of eight heads with the norm before each part, ReLU between the
 feed-forward products, no dropout; embedding and output layer are left out, as the paper leaves them open. Heads run one
 after another in both networks.
+
+Where there is a GPU, cuBLAS computes the dense products among the steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnzbench.kernels.composed import steps
-from nnzbench.kernels.composed.steps import DENSE, DENSE_ABOUT, MATHS, Make, Network
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.layers import bias_relu_plan, depthwise_plan, masked_softmax_plan, softmax_plan
 from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
+from nnzbench.kernels.vendor import cublas
+from nnzbench.kernels.vendor.support import Inputs, Preparing, finish
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.chain import SharedWork, Step, chain
-from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.plan import (
+    Arg,
+    Array,
+    Candidate,
+    Dim3,
+    Launch,
+    Plan,
+    Prepared,
+    SharedWork,
+    Step,
+    Unsupported,
+    chain,
+)
 from nnzbench.problems.networks import HEADS, LAYERS, Block, MobileNet, blocks_of
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import ConvShape, Problem
+
+SOURCE = "network_steps.cu"
+PRODUCT = "dense_product"
+"""Entry that a library's product takes the place of on a GPU; its arguments are (m, k, n, transposed, accumulate, a,
+b, c)."""
+
+
+Named = tuple[str, Array]
+"""An operand and its name in the chain, empty for one of the step's own."""
+
+
+def _step(entry: str, grid: Dim3, sizes: tuple[Arg, ...], operands: Mapping[str, Named]) -> Step:
+    """`operands` follow the `sizes`; the last is the result."""
+    names = {name: chained for name, (chained, _) in operands.items() if chained}
+    buffers = {name: array for name, (_, array) in operands.items()}
+    launch = Launch(entry, grid, (128, 1, 1), (*sizes, *operands))
+    return Step(Plan(entry, "cuda", SOURCE, {}, buffers, list(operands)[-1], (launch,)), names)
+
+
+def scratch(*shape: int) -> Array:
+    """Room for what a step computes: zeros, which take no memory on the host until they are touched."""
+    return np.zeros(shape, np.float32)
+
+
+def product(
+    sizes: tuple[int, int, int], a: Named, b: Named, c: str, transposed: bool = False, accumulate: bool = False
+) -> Step:
+    """C (m, n) = A (m, k) B (k, n), or A B^T for `transposed` b (n, k), added to C with `accumulate`.
+
+    `sizes` is (m, k, n).
+    """
+    m, _, n = sizes
+    flags = (int(transposed), int(accumulate))
+    return _step(PRODUCT, (-(-n // 128), m, 1), (*sizes, *flags), {"a": a, "b": b, "c": (c, scratch(m, n))})
+
+
+def copy(x: Named, y: str) -> Step:
+    """y = x: what later steps change in place starts anew with every run."""
+    size = x[1].size
+    return _step("copy", (-(-size // 128), 1, 1), (size,), {"x": x, "y": (y, scratch(*x[1].shape))})
+
+
+def layer_norm(x: Named, gain: Named, shift: Named, y: str) -> Step:
+    """Rows of x (m, n) normed into y."""
+    m, n = x[1].shape
+    operands = {"x": x, "gain": gain, "shift": shift, "y": (y, scratch(m, n))}
+    return _step("layer_norm", (-(-m // 4), 1, 1), (m, n), operands)
+
+
+def bias_relu_columns(x: Named, bias: Named) -> Step:
+    """max(x + bias, 0) in place, x (m, n) and bias (n,)."""
+    size, n = x[1].size, x[1].shape[1]
+    return _step("bias_relu_columns", (-(-size // 128), 1, 1), (size, n), {"bias": bias, "x": x})
+
+
+def first_convolution(shape: ConvShape, image: Array, weights: Array, bias: Array, y: str) -> Step:
+    """The convolution of an image (channels, height, width) with stride 2, bias and ReLU; y (filters, positions)."""
+    positions = shape.out_height * shape.out_width
+    sizes = (shape.channels, shape.height, shape.width, shape.filters)
+    out = (y, scratch(shape.filters, positions))
+    operands = {"x": ("", image), "weights": ("", weights), "bias": ("", bias), "y": out}
+    return _step("first_convolution", (-(-positions // 128), -(-shape.filters // 8), 1), sizes, operands)
+
+
+def average_pool(x: Named, y: str) -> Step:
+    """The mean of each row of x (channels, positions)."""
+    channels, positions = x[1].shape
+    return _step(
+        "average_pool", (-(-channels // 4), 1, 1), (channels, positions), {"x": x, "y": (y, scratch(channels))}
+    )
+
+
+def classify(x: Named, weights: Array, bias: Array, y: str) -> Step:
+    """weights (classes, features) times x (features,), plus bias; y (classes, 1)."""
+    classes, features = weights.shape
+    operands = {"x": x, "weights": ("", weights), "bias": ("", bias), "y": (y, scratch(classes, 1))}
+    return _step("classify", (-(-classes // 4), 1, 1), (classes, features), operands)
+
+
+MATHS = ("f32", "tf32")
+"""Of a network's dense products by cuBLAS; everything else is fp32 always."""
+DENSE = "NVIDIA cuBLAS and kernels of this suite"
+"""Where dense networks are from, and what is known of them all."""
+DENSE_ABOUT = About("library", "", frozenset(MATHS), "dense", reference=True, nothing_to_tune=True)
+Make = Callable[[str], Plan]
+"""The plan under the variant's name."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A kernel that computes a whole network, in each arithmetic of its dense products, fp32 alone off a GPU.
+
+    `makes` gives its plans by variant; no plan outlives its candidate.
+    """
+
+    name: str
+    paper: str
+    ops: frozenset[str]
+    makes: Callable[[Problem, Operands, str], Mapping[str, Make]]
+    maths: tuple[str, ...] = MATHS
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per plan and arithmetic; raises `Unsupported` as `makes` does."""
+        for name, make in self.makes(problem, operands, device.arch).items():
+            for math in self.maths if isinstance(device, GpuDevice) else MATHS[:1]:
+
+                def prepared(name: str = name, make: Make = make, math: str = math) -> Prepared:
+                    return prepare(device, make(name), math)
+
+                yield Candidate(f"{math}_{name}", math, prepared)
+
+
+def prepare(device: Device, plan: Plan, math: str) -> Prepared:
+    """The plan on the device, products in cuBLAS's mode `math` on a GPU and as written elsewhere.
+
+    Raises as `Device.prepare` does, and `Unsupported` where cuBLAS is missing or the GPU has no such arithmetic.
+    """
+    if not isinstance(device, GpuDevice):
+        return device.prepare(plan)
+    preparing = Preparing(Inputs(device), math)  # not shared: the network's device memory is measured
+    handle = cublas.Handle.of(device)
+    arrays: dict[str, DeviceArray] = {}
+    try:
+        for name, array in plan.buffers.items():
+            arrays[name] = device.upload(array)
+        run = _bound(device, handle, plan, arrays, math)
+    except BaseException:
+        for held in arrays.values():
+            held.close()
+        raise
+    others = [array for name, array in arrays.items() if name != plan.output]
+    return finish(preparing, run, arrays[plan.output], others)
+
+
+def _bound(
+    device: GpuDevice, handle: cublas.Handle, plan: Plan, arrays: dict[str, DeviceArray], math: str
+) -> Callable[[], None]:
+    ours = replace(plan, launches=tuple(launch for launch in plan.launches if launch.entry != PRODUCT))
+    calls = iter(device.bind_each(ours, arrays))
+    steps = [
+        _library(handle, launch, arrays, math) if launch.entry == PRODUCT else next(calls) for launch in plan.launches
+    ]
+
+    def run() -> None:
+        for step in steps:
+            device.guarded(step)
+
+    return run
+
+
+def _library(handle: cublas.Handle, launch: Launch, arrays: dict[str, DeviceArray], math: str) -> Callable[[], None]:
+    m, k, n, transposed, accumulate = (int(one) for one in launch.args[:5])
+    a, b, c = (arrays[str(name)] for name in launch.args[5:])
+    return cublas.product(handle, math, (m, k, n), a, b, c, b_transposed=bool(transposed), accumulate=bool(accumulate))
+
 
 Choose = Callable[[CSR, int], Tile]
 """A tile for the weights of a 1x1 convolution and its positions."""
@@ -37,13 +208,13 @@ Choose = Callable[[CSR, int], Tile]
 def mobilenet_plan(variant: str, net: MobileNet, operands: Operands, choose: Choose | None) -> Plan:
     """The whole network; sparse 1x1 convolutions take the tile that `choose` gives, all are dense without it."""
     dense = operands.dense
-    first = steps.first_convolution(net.first, dense["image"], dense["first"], dense["first.bias"], "input0")
+    first = first_convolution(net.first, dense["image"], dense["first"], dense["first.bias"], "input0")
     made = [first]
     for number, (block, weights) in enumerate(zip(net.blocks, blocks_of(net, operands.sparse), strict=True)):
         names = {"x": f"input{number}", "y": f"inner{number}"}
         made.append(Step(_depthwise(block, dense, number), names))
         bias = dense[f"{number}.bias"]
-        columns = steps.scratch(weights.k, block.positions)
+        columns = scratch(weights.k, block.positions)
         if choose is None or weights.nnz == weights.m * weights.k:
             made += _dense_pointwise(weights, columns, bias, number)
             continue
@@ -51,16 +222,16 @@ def mobilenet_plan(variant: str, net: MobileNet, operands: Operands, choose: Cho
         sparse = spmm_plan(weights, columns, tile, bias=bias)
         made.append(Step(sparse, {"b": names["y"], "c": f"input{number + 1}"}))
     last = net.blocks[-1]
-    made.append(steps.average_pool((f"input{len(net.blocks)}", steps.scratch(last.filters, last.positions)), "pooled"))
-    pooled = ("pooled", steps.scratch(last.filters))
-    made.append(steps.classify(pooled, dense["classes"], dense["classes.bias"], "classes"))
+    made.append(average_pool((f"input{len(net.blocks)}", scratch(last.filters, last.positions)), "pooled"))
+    pooled = ("pooled", scratch(last.filters))
+    made.append(classify(pooled, dense["classes"], dense["classes.bias"], "classes"))
     return chain(variant, made)
 
 
 def _depthwise(block: Block, dense: Mapping[str, Array], number: int) -> Plan:
     shape = block.depthwise
     problem = Problem("", "", "depthwise", shape.channels, 9, block.positions, 0.0, "", conv=shape)
-    held = {"x": steps.scratch(1, shape.channels, shape.height, shape.width), "bias": dense[f"{number}.depthwise.bias"]}
+    held = {"x": scratch(1, shape.channels, shape.height, shape.width), "bias": dense[f"{number}.depthwise.bias"]}
     return depthwise_plan(problem, Operands(CSR.from_dense(dense[f"{number}.depthwise"]), held, ""), 2, 128)
 
 
@@ -68,9 +239,9 @@ def _dense_pointwise(weights: CSR, columns: Array, bias: Array, number: int) -> 
     """A library's product, then bias and ReLU in a launch of their own."""
     (k, n), output = columns.shape, f"input{number + 1}"
     operand = (f"weights{number}", np.ascontiguousarray(weights.to_dense()))
-    after = bias_relu_plan(bias, steps.scratch(weights.m, n))
+    after = bias_relu_plan(bias, scratch(weights.m, n))
     return [
-        steps.product((weights.m, k, n), operand, (f"inner{number}", columns), output),
+        product((weights.m, k, n), operand, (f"inner{number}", columns), output),
         Step(after, {"c": output}),
     ]
 
@@ -112,7 +283,7 @@ class SparseHeads:
     """
 
     def __init__(self, mask: CSR, features: int, arch: str = "") -> None:
-        unset, rows = mask.with_values(np.zeros(mask.nnz, np.float32)), steps.scratch(mask.m, features)
+        unset, rows = mask.with_values(np.zeros(mask.nnz, np.float32)), scratch(mask.m, features)
         strip, tile, shared = heuristic_strip(features, 4), heuristic_tile(features, 4), SharedWork()
         if arch:
             strip = rule_strip(unset, features, 4, sm_count(arch))
@@ -139,7 +310,7 @@ class DenseHeads:
     """Every score as a library computes it, a softmax over the mask's bits, and every weight times the values."""
 
     def __init__(self, mask: CSR, features: int) -> None:
-        self._rows, self._square = steps.scratch(mask.m, features), steps.scratch(mask.m, mask.k)
+        self._rows, self._square = scratch(mask.m, features), scratch(mask.m, mask.k)
         self._softmax = masked_softmax_plan(mask, self._square)
 
     def steps(self, scores: str) -> list[Step]:
@@ -147,9 +318,9 @@ class DenseHeads:
         rows, square = self._rows, self._square
         (m, features), k = rows.shape, square.shape[1]
         return [
-            steps.product((m, features, k), ("q", rows), ("k", rows), scores, transposed=True),
+            product((m, features, k), ("q", rows), ("k", rows), scores, transposed=True),
             Step(self._softmax, {"mask": "mask", "x": scores}),
-            steps.product((m, k, features), (scores, square), ("v", rows), "context"),
+            product((m, k, features), (scores, square), ("v", rows), "context"),
         ]
 
 
@@ -157,31 +328,29 @@ def transformer_plan(variant: str, dense: Mapping[str, Array], heads: SparseHead
     """The whole network. With `together` the scores of all heads have room of their own, else one after another."""
     tokens, hidden = dense["x"].shape
     features, x = hidden // HEADS, ("x", dense["x"])
-    normed, rows = ("normed", steps.scratch(tokens, hidden)), steps.scratch(tokens, features)
-    made = [steps.copy(("input", dense["x"]), "x")]
+    normed, rows = ("normed", scratch(tokens, hidden)), scratch(tokens, features)
+    made = [copy(("input", dense["x"]), "x")]
 
     def weight(layer: int, name: str) -> tuple[str, Array]:
         return f"layer{layer}.{name}", dense[f"{layer}.{name}"]
 
     for layer in range(LAYERS):
-        made.append(steps.layer_norm(x, weight(layer, "attention.gain"), weight(layer, "attention.shift"), "normed"))
+        made.append(layer_norm(x, weight(layer, "attention.gain"), weight(layer, "attention.shift"), "normed"))
         for head in range(HEADS):
             mine = {
                 name: (f"layer{layer}.{name}{head}", dense[f"{layer}.{name}"][head]) for name in ("q", "k", "v", "o")
             }
-            made += [steps.product((tokens, hidden, features), normed, mine[name], name) for name in ("q", "k", "v")]
+            made += [product((tokens, hidden, features), normed, mine[name], name) for name in ("q", "k", "v")]
             made += heads.steps(f"scores{head}" if together else "scores")
-            made.append(steps.product((tokens, features, hidden), ("context", rows), mine["o"], "x", accumulate=True))
-        made.append(
-            steps.layer_norm(x, weight(layer, "feedforward.gain"), weight(layer, "feedforward.shift"), "normed")
-        )
+            made.append(product((tokens, features, hidden), ("context", rows), mine["o"], "x", accumulate=True))
+        made.append(layer_norm(x, weight(layer, "feedforward.gain"), weight(layer, "feedforward.shift"), "normed"))
         up, down = weight(layer, "up"), weight(layer, "down")
         wide = up[1].shape[1]
-        inside = ("inside", steps.scratch(tokens, wide))
+        inside = ("inside", scratch(tokens, wide))
         made += [
-            steps.product((tokens, hidden, wide), normed, up, "inside"),
-            steps.bias_relu_columns(inside, weight(layer, "bias")),
-            steps.product((tokens, wide, hidden), inside, down, "x", accumulate=True),
+            product((tokens, hidden, wide), normed, up, "inside"),
+            bias_relu_columns(inside, weight(layer, "bias")),
+            product((tokens, wide, hidden), inside, down, "x", accumulate=True),
         ]
     return chain(variant, made)
 

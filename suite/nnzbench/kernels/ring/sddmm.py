@@ -13,8 +13,7 @@ from nnzbench.kernels.ring.order import MOST_UNITS, RingTiling, Strands, deal_bu
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int64s, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int64s, Launch, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import MOST_GRID_Y
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

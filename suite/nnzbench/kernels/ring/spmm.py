@@ -13,8 +13,7 @@ from nnzbench.kernels.ring.order import RingTiling, Strands, deal_bundles, even_
 from nnzbench.kernels.rows import vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int64s, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

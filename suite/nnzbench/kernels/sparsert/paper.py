@@ -29,8 +29,7 @@ from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, Deal, Dense, MatrixB, PaperTiling, VirtualIm2col
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Arg, Array, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Arg, Array, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

@@ -23,8 +23,7 @@ from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, sddmm_plan
 from nnzbench.kernels.sputnik.spmm import Tile, labelled_tiles, spmm_plan
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.chain import SharedWork, Step, chain
-from nnzbench.plans.plan import Array, Dim3, Plan, Uint32s, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Plan, SharedWork, Step, Uint32s, Unsupported, chain
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

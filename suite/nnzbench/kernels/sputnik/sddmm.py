@@ -18,8 +18,7 @@ from nnzbench.kernels.rows import Storage, StripOrder, row_strips, vector_width
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Dim3, Int64s, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Int64s, Plan, SharedWork, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -20,8 +20,7 @@ from nnzbench.kernels.rows import Storage, padded, power_of_two_at_least, row_re
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Dim3, Int32s, Int64s, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Int32s, Int64s, Plan, SharedWork, Unsupported
 from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

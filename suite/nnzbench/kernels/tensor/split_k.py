@@ -10,8 +10,7 @@ import numpy as np
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Dim3, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Launch, Plan, SharedWork, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -4,18 +4,254 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.kernels.tensor.spmm_tilings import Tiling, tilings
-from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, STEP_COLUMNS, STRIP_ROWS, Form, stored_dense
-from nnzbench.plans.architectures import architecture, block_shared_bytes
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported, from_bf16, plans_that_fit
+from nnzbench.kernels.rows import power_of_two_at_least
+from nnzbench.kernels.tensor import tf32_strips
+from nnzbench.kernels.tensor.strips import (
+    FORMS,
+    FP8_FORMS,
+    MOST_BYTES,
+    STEP_COLUMNS,
+    STRIP_ROWS,
+    Form,
+    Strips,
+    chunk_columns,
+    pack,
+    require_room,
+    stored_dense,
+    stored_weights,
+    strip_count,
+)
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.plans.plan import Arg, Array, Launch, Plan, SharedWork, Unsupported, from_bf16, plans_that_fit
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import ITEM_BYTES, Problem
+
+_PANEL_COST = 24
+"""Columns that take as long as what each panel costs beside its columns: gathered ones and waiting for copies."""
+_SLICE_COST = 128
+"""Columns that take as long as what each slice adds."""
+_ORDERED_COLUMNS = 64
+"""Columns per block from which `_cost` tells the likeliest shape better than a fixed order (five tables, one H200)."""
+_SHARED_COLUMNS = 32
+"""Columns per block from which the last warp to arrive should not add all slices of K by itself (one H200)."""
+_FEW_COLUMNS, _MANY_SLICES = 16, 8
+"""Columns per block at which that depends on the slices, and how many are many (one H200)."""
+_WIDE_COLUMNS = 32
+"""Columns per block from which warps multiply four together, where they can (one H200)."""
+
+
+@dataclass(frozen=True)
+class Tiling(TileConfiguration):
+    """Compile-time shape of `tensor_spmm.cu`, whose header explains the defines of the same names, and the slices."""
+
+    DEFINES: ClassVar = {"slices": "", "separate": "", "form": "", "dealt": ""}
+    block_n: int
+    warps: int
+    map_words: int
+    stages: int
+    panel_k: int
+    panels: int
+    blocks: int
+    """Per multiprocessor."""
+    slices: int
+    """Of K, each with blocks of its own."""
+    separate: bool = False
+    wide: bool = False
+    bulk: bool = True
+    ahead: int = 4
+    tf32: bool = False
+    form: Form = "words"
+    early: bool = False
+    """Each warp's first chunk from a place that it need not look up."""
+    spread: bool = False
+    """The warps of a strip share the adding of slices, where all blocks run at once."""
+    dealt: bool = False
+    """Packed words lie so that lanes seldom meet in a bank; of form "words" in 16-bit types."""
+    fp8: bool = False
+    """Values are e4m3, B and C fp16."""
+
+    @property
+    def element_bytes(self) -> int:
+        return 4 if self.tf32 else 2
+
+    @property
+    def sums(self) -> int:
+        return STRIP_ROWS // 16 * (self.block_n // 8)
+
+    @property
+    def parts(self) -> int:
+        """Counters of arrived warps that a strip has."""
+        return self.sums if self.spread else 1
+
+    @property
+    def chunk_columns(self) -> int:
+        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
+
+    def packed(self, matrix: CSR, shared: SharedWork, most_bytes: int = MOST_BYTES) -> Strips:
+        """The matrix packed for this tiling, once for all tilings and problems that need the same.
+
+        Raises `Unsupported` where a chunk has more than `most_bytes`.
+        """
+        sizes, how = (self.map_words, self.panel_k), (self.form, self.dealt, self.fp8)
+        multiple = self.warps if self.wide else 1
+
+        def made() -> Strips:
+            if self.tf32:
+                return tf32_strips.pack(matrix, *sizes)
+            values = stored_weights(matrix.values, "f8" if self.fp8 else "")
+            return pack(matrix.with_values(values), *sizes, multiple, self.form, self.dealt, self.fp8, most_bytes)
+
+        key = ("tensor_spmm", self.tf32, *sizes, strip_count(matrix.m, multiple), *how)
+        packed = shared.once_for(matrix, key, made)
+        require_room(packed.slot_bytes, most_bytes)
+        return packed
+
+    def ring_bytes(self, slot_bytes: int) -> int:
+        """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
+        rings = self.panels * self.panel_k * self.block_n * self.element_bytes + self.warps * self.stages * slot_bytes
+        return rings + (1024 if self.wide else 128)
+
+    @property
+    def name(self) -> str:
+        text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
+        text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
+        text += "_e4m3" * self.fp8 + f"_{self.form}" * (self.form != "words") + "_add" * self.separate
+        return text + "_wide" * self.wide + "_early" * self.early + "_spread" * self.spread + "_dealt" * self.dealt
+
+
+class Shape(NamedTuple):
+    """What tilings are made of: fields of `Tiling`, `panel_k` being the most that a panel may have."""
+
+    block_n: int
+    warps: int
+    map_words: int
+    panel_k: int
+    panels: int
+    blocks: int
+    form: Form = "words"
+    early: bool = False
+    """Whether its first tiling is also tried `early`."""
+
+
+# by columns at most, the likeliest first, the last one for small matrices and architectures with little shared memory
+_SHAPES = {
+    8: (
+        Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
+        Shape(8, 8, 1, 1024, 2, 2, "bitmap"), Shape(8, 8, 4, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2),
+        Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 4, 1, 512, 2, 1),
+    ),
+    16: (
+        Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
+        Shape(16, 8, 2, 512, 2, 2, "bitmap"), Shape(16, 8, 2, 1024, 2, 2, "halves"), Shape(16, 8, 2, 512, 2, 2),
+        Shape(16, 8, 1, 512, 2, 2), Shape(16, 4, 1, 256, 2, 1),
+    ),
+    32: (
+        Shape(32, 8, 1, 512, 2, 2), Shape(32, 16, 2, 512, 2, 1), Shape(32, 16, 1, 512, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"), Shape(32, 4, 1, 256, 2, 1),
+    ),
+    64: (
+        Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1),
+    ),
+    128: (
+        Shape(128, 8, 2, 256, 2, 1), Shape(64, 16, 1, 512, 2, 1), Shape(128, 8, 1, 256, 2, 1),
+        Shape(128, 4, 1, 128, 2, 1),
+    ),
+}  # fmt: skip
+_TF32_SHAPES = {
+    8: (Shape(8, 8, 4, 512, 2, 2, early=True), Shape(8, 4, 2, 256, 2, 1)),
+    16: (Shape(16, 8, 4, 256, 2, 2, early=True), Shape(16, 4, 2, 128, 2, 1)),
+    32: (Shape(32, 8, 4, 128, 2, 2, early=True), Shape(32, 16, 4, 256, 2, 1, early=True), Shape(32, 4, 2, 128, 2, 1)),
+    64: (Shape(64, 8, 4, 128, 2, 1, early=True), Shape(64, 4, 1, 64, 2, 1)),
+}
+_NARROW = Shape(32, 4, 1, 512, 2, 2)
+"""For more columns than 64, too, where a matrix is so small that blocks are few: with slices of K, and without any."""
+_SMALL = 1 << 22
+"""Weights of such a matrix at most."""
+
+
+def _panel_columns(k: int, slices: int, shortest: int, longest: int) -> int:
+    """The panel under which the slice with most panels has the fewest columns: a multiple of the shortest."""
+
+    def cost(columns: int) -> tuple[int, int]:
+        panels = -(-k // columns)
+        most = -(-panels // min(slices, panels))
+        return most * (columns + _PANEL_COST), -columns
+
+    return min(range(shortest, longest + 1, shortest), key=cost)
+
+
+def _row_blocks(tiling: Tiling, m: int, n: int) -> int:
+    """Blocks of one slice."""
+    return max(1, -(-m // (STRIP_ROWS * tiling.warps)) * -(-n // tiling.block_n))
+
+
+def _cost(tiling: Tiling, m: int, k: int, n: int, arch: str) -> float:
+    """What a tiling is expected to take, in columns that a warp goes through beside another one."""
+    waves = -(-_row_blocks(tiling, m, n) * tiling.slices // (sm_count(arch) * tiling.blocks))
+    columns = -(-max(1, -(-k // tiling.panel_k)) // tiling.slices) * (tiling.panel_k + _PANEL_COST)
+    return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
+
+
+def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: int | None = None) -> list[Tiling]:
+    """The tilings of one shape, without stages, the likelier first, of at most so many slices.
+
+    All blocks of a tiling with slices run at once.
+    """
+    tf32, fp8 = math == "tf32", math == "f8"
+    if fp8 and shape.form not in FP8_FORMS:
+        return []
+    dealt = shape.form == "words" and not (tf32 or fp8)
+    known = {"stages": 0, "slices": 1, "tf32": tf32, "fp8": fp8, "early": False, "dealt": dealt}
+    tiling = Tiling(**{**shape._asdict(), **known})
+    pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
+    shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
+    if shape.panel_k < shortest:
+        return []
+    most = slices or max(1, sm_count(arch) * shape.blocks // _row_blocks(tiling, matrix.m, n))
+    columns = _panel_columns(matrix.k, most, shortest, shape.panel_k)
+    last = replace(tiling, panel_k=columns, slices=min(most, max(1, -(-matrix.k // columns))))
+    if last.slices == 1:
+        return [last]
+    separate = replace(last, separate=True)
+    if shape.block_n >= _SHARED_COLUMNS:
+        return [replace(last, spread=True), separate]
+    if shape.block_n == _FEW_COLUMNS and last.slices >= _MANY_SLICES and not tf32:
+        return [replace(last, spread=True), separate, last]
+    return [last, separate] if tf32 else [last]
+
+
+def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Tiling]:
+    """Tilings worth trying, without stages, the likeliest first; `math` where it is not the problem's type."""
+    math = math or problem.dtype
+    shapes = _TF32_SHAPES if math == "tf32" else _SHAPES
+    known = architecture(arch)
+    hopper, bulk = "wgmma" in known.accelerated and math != "tf32", known.has("bulk_copy")
+    given = shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]
+    of_shapes = [(shape, _of_shape(shape, problem.n, matrix, arch, math)) for shape in given]
+    of_shapes = [(shape, some) for shape, some in of_shapes if some]
+    if min(shape.block_n for shape in given) >= _ORDERED_COLUMNS:
+        of_shapes.sort(key=lambda one: _cost(one[1][0], matrix.m, matrix.k, problem.n, arch))
+    if given is _SHAPES[max(_SHAPES)] and matrix.m * matrix.k <= _SMALL:
+        narrow = (_of_shape(_NARROW, problem.n, matrix, arch, math, slices) for slices in (1, None))
+        of_shapes += [(_NARROW, some) for some in narrow]
+    found: dict[Tiling, None] = {}
+    again: list[Tiling] = []  # seldom faster: behind all others, but of FP8, where starting is more of the time
+    for shape, some in of_shapes:
+        wide = hopper and shape.block_n >= _WIDE_COLUMNS
+        some = [replace(tiling, wide=wide, bulk=bulk) for tiling in some]
+        found |= dict.fromkeys(some)
+        if shape.early:
+            again.append(replace(some[0], early=True))
+    return [*again, *found] if math == "f8" else [*found, *again]
+
 
 _OTHER_SHARED = 2 << 10
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""

@@ -18,8 +18,7 @@ from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor.strips import stored_dense, stored_weights
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Array, Int64s, Plan, Uint32s, Unsupported, from_bf16
+from nnzbench.plans.plan import Array, Int64s, Plan, SharedWork, Uint32s, Unsupported, from_bf16
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem

@@ -10,15 +10,14 @@ from on_cpu import check, execute, matrix
 from vendor_candidates import check_all as check_candidates
 
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernels.composed.steps import bias_relu_columns
+from nnzbench.kernels.composed.networks import bias_relu_columns
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.layers import mask_bits, masked_softmax_plan
 from nnzbench.kernels.vendor import support
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure import memory
 from nnzbench.measure.roofline import row_work
-from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Launch, Plan, Unsupported
+from nnzbench.plans.plan import Launch, Plan, Step, Unsupported, chain
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, Problem

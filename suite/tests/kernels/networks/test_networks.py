@@ -8,8 +8,7 @@ from fake_gpu import FakeCublas, open_fake
 from kernel_problems import TRANSFORMER, mobilenet
 
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernels.composed.networks import DenseHeads, mobilenet_plan, transformer_plan
-from nnzbench.kernels.composed.steps import PRODUCT
+from nnzbench.kernels.composed.networks import PRODUCT, DenseHeads, mobilenet_plan, transformer_plan
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile
 from nnzbench.kernels.vendor import support

@@ -13,8 +13,7 @@ from nnzbench.kernels.ring import spmm as ring
 from nnzbench.kernels.ring.spmm import Tiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.chain import SharedWork
-from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.plan import SharedWork, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference

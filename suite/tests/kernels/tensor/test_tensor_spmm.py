@@ -13,8 +13,7 @@ from on_cpu import spmm_problem as problem
 from nnzbench.build.cache import Job
 from nnzbench.devices import gpu
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernels.tensor.spmm import make_plan, tensor_spmm
-from nnzbench.kernels.tensor.spmm_tilings import Tiling, tilings
+from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm, tilings
 from nnzbench.matrices.formats import CSR
 from nnzbench.operators.tokens import by_tokens, turns
 from nnzbench.plans.architectures import block_shared_bytes

@@ -9,8 +9,7 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.registry import about
-from nnzbench.kernels.tensor.spmm import make_plan, tensor_spmm_tf32
-from nnzbench.kernels.tensor.spmm_tilings import Tiling
+from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import rounded
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes

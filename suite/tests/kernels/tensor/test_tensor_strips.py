@@ -8,9 +8,8 @@ from on_cpu import spmm_problem as problem
 from test_tensor_spmm import TILINGS
 
 from nnzbench.kernels.tensor import spmv, strips, tf32_strips
-from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
-from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, pack
+from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, dealt_starts, pack
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
