@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import TIMEOUT_S, compile_many
 from nnzbench.devices import Device
-from nnzbench.kernels.codegen.schedule import Tiling, Tuned, remember, search_name
+from nnzbench.kernels.sparsert.schedule import Tiling, Tuned, remember, search_name
 from nnzbench.kernels.sparsert.spmm import make_plan, planned
 from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up

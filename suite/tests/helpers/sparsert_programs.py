@@ -6,10 +6,10 @@ from on_cpu import conv_layer
 from ptx_interpreter import Kernel
 
 from nnzbench.build.cache import Job, build
-from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.program import MatrixColumns
-from nnzbench.kernels.codegen.schedule import Tiling
 from nnzbench.kernels.sparsert import spmm as sparsert
+from nnzbench.kernels.sparsert.program import MatrixColumns
+from nnzbench.kernels.sparsert.schedule import Tiling
+from nnzbench.kernels.sparsert.spmm import Planner
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Resources, Unsupported
 from nnzbench.problems.check import passes, relative_error

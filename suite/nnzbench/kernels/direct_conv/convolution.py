@@ -14,10 +14,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from nnzbench.kernels.direct_conv import cpp as conv_cpp
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
-from nnzbench.kernels.direct_conv import ptx as conv_ptx
-from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling, make_program, reserved_registers
+from nnzbench.kernels.direct_conv.program import (
+    ConvTile,
+    ConvTiling,
+    emit_cpp,
+    emit_ptx,
+    make_program,
+    reserved_registers,
+)
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
@@ -215,7 +220,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: ConvTiling, arch: st
     start = time.perf_counter()
     assert problem.conv is not None
     program = make_program(operands.sparse, problem.conv, tiling, _element(problem))
-    sources = [conv_ptx.emit(program, arch, part) for part in range(len(program.parts))]
+    sources = [emit_ptx(program, arch, part) for part in range(len(program.parts))]
     elapsed = (time.perf_counter() - start) * 1e3
     return Plan(
         variant=tiling.name,
@@ -227,7 +232,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: ConvTiling, arch: st
         launches=program.launches(sources),
         math=problem.dtype,
         generate_ms=elapsed,
-        cpu_source=conv_cpp.emit(program),
+        cpu_source=emit_cpp(program),
     )
 
 

@@ -1,8 +1,13 @@
-"""A generated convolution: where a block has its outputs and its part of the input, and what both emitters walk.
+"""A generated convolution: where a block has its outputs and its part of the input, and its text as PTX and as C++.
 
 A block computes whole rows of a few images where it can, one output position per lane. The input it needs is staged a
 few channels at a time: rows of `pitch` elements with room for the padding, which stays zero, so that a filter tap is
 one constant offset for every lane.
+
+The PTX is a jump to the code of the block's output channels, then chunk after chunk of channels. Before the code of a
+chunk stands the copying of a later one, so that shared memory is a ring that one barrier per chunk keeps in step; the
+barrier also keeps the warps together, which share every instruction they fetch. The C++ reads the schedule as tables,
+with the same launch, buffers and order of multiply-adds, without staging: the cpu device runs it in place of PTX.
 """
 
 from __future__ import annotations
@@ -16,10 +21,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.schedule import Body, Schedule, Tiling, assign_rows, make_schedule, refuse
 from nnzbench.kernels.rows import vector_width
+from nnzbench.kernels.sparsert.emit import immediates, load_parameters, loads_ahead, prologue, row_tables, vector
+from nnzbench.kernels.sparsert.program import divide, divmod_ptx
+from nnzbench.kernels.sparsert.schedule import Body, Schedule, Tiling, assign_rows, make_schedule, refuse, tables
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.architectures import Architecture, architecture, block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
 from nnzbench.problems.problem import ConvShape
 
@@ -220,3 +227,273 @@ def make_program(matrix: CSR, shape: ConvShape, tiling: ConvTiling, element: Lit
     """Deals output channels to groups with near-equal nonzeros and orders each group's by (channel, r, s)."""
     rows = assign_rows(matrix, tiling.rows_per_lane)
     return ConvProgram(make_schedule(matrix, Tiling(tiling.rows_per_lane), rows), ConvTile(shape, tiling, element))
+
+
+def emit_ptx(program: ConvProgram, arch: str, part: int = 0) -> str:
+    """The PTX module of one of the program's launches. Raises `Unsupported` where the program does not fit `arch`."""
+    target = architecture(arch)
+    program.check(arch)
+    return "\n".join([*target.ptx_header(), *_Emitter(program, target, part).kernel(), ""])
+
+
+class _Emitter:
+    def __init__(self, program: ConvProgram, target: Architecture, part: int) -> None:
+        self.p = program
+        self.groups = program.parts[part]
+        self.tile = program.tile
+        self.t = program.tile.tiling
+        self.shape = program.tile.shape
+        self.element = program.element
+        self.bytes = self.tile.piece * self.element
+        self.asynchronous = target.has("cp_async") and self.bytes >= 4
+
+    def kernel(self) -> list[str]:
+        own = self.tile.pieces_per_thread
+        return [
+            ".extern .shared .align 16 .b8 shared[];",
+            f".visible .entry {ENTRY}(",
+            "  .param .u64 p_x,",
+            "  .param .u64 p_y,",
+            "  .param .u32 first,",  # which groups these are: the equivalent C++ has all of them and must be told
+            "  .param .u32 count",
+            ")",
+            f".maxntid {self.t.allotted_threads}, 1, 1",
+            f".minnctapersm {self.t.blocks}",
+            "{",
+            f".reg .f32 %a<{self.t.rows_per_lane}>, %b<{self.t.depth}>, %zero;",
+            f".reg .b16 %h<{self.t.depth}>, %g0;",
+            ".reg .u32 %thread, %group, %tile, %image, %y, %x, %lane, %base, %at, %turn;",
+            ".reg .s32 %t0, %t1, %t2, %t3, %t4;",
+            f".reg .u32 %dst<{own}>, %w<4>;",
+            f".reg .b64 %in, %out, %wide, %to, %src<{own}>;",
+            f".reg .pred %pv, %pl, %pn, %pc<{own}>;",
+            *load_parameters({"x": "%in", "y": "%out"}),
+            "mov.u32 %thread, %tid.x;",
+            *self._clear(),
+            *self._tile_origin(),
+            *self._output(),
+            *self._pieces(),
+            *[f"mov.f32 %a{i}, 0f00000000;" for i in range(self.t.rows_per_lane)],
+            "bar.sync 0;",
+            *[line for chunk in range(self.t.ahead) for line in self._copy(chunk)],
+            *self._jump(),
+            *[line for group in self.groups for line in self._group(group)],
+            "END:",
+            "ret;",
+            "}",
+        ]
+
+    def _clear(self) -> list[str]:
+        """Zeros in all of shared memory: the padding is never copied. What no lane with an output reads may be left."""
+        lines = ["mov.f32 %zero, 0f00000000;", "mov.u32 %base, shared;", "mad.lo.u32 %at, %thread, 16, %base;"]
+        words = self.tile.shared_bytes // 16 if self.shape.pad_h or self.shape.pad_w else 0
+        for i in range(0, words, self.t.threads):
+            guard = ""
+            if i + self.t.threads > words:
+                lines.append(f"setp.lt.u32 %pl, %thread, {words - i};")
+                guard = "@%pl "
+            lines.append(f"{guard}st.shared.v4.f32 [%at+{i * 16}], {{%zero, %zero, %zero, %zero}};")
+        return lines
+
+    def _tile_origin(self) -> list[str]:
+        """`%image`, `%y` and `%x` become the first output position of the block's tile."""
+        return [
+            "mov.u32 %t0, %ctaid.x;",
+            *(
+                divmod_ptx("%group", "%tile", "%t0", self.tile.tiles)
+                if self.t.grouped
+                else divmod_ptx("%tile", "%group", "%t0", len(self.groups))
+            ),
+            *divmod_ptx("%t1", "%x", "%tile", self.tile.across),
+            *divmod_ptx("%image", "%y", "%t1", self.tile.down),
+            f"mul.lo.u32 %image, %image, {self.t.images};",
+            f"mul.lo.u32 %y, %y, {self.t.height};",
+            f"mul.lo.u32 %x, %x, {self.t.width};",
+        ]
+
+    def _output(self) -> list[str]:
+        """`%lane`: shared address of this lane's first tap; `%at`: its output element; `%pv`: whether it has one."""
+        s, t, tile = self.shape, self.t, self.tile
+        return [
+            f"setp.lt.u32 %pv, %thread, {t.outputs};",
+            f"min.u32 %t0, %thread, {t.outputs - 1};",
+            *divmod_ptx("%t1", "%t2", "%t0", t.height * t.width),
+            *divmod_ptx("%t3", "%t4", "%t2", t.width),
+            f"mad.lo.u32 %lane, %t1, {tile.image_pitch}, {tile.skew};",
+            f"mad.lo.u32 %lane, %t3, {tile.pitch * s.stride}, %lane;",
+            f"mad.lo.u32 %lane, %t4, {s.stride}, %lane;",
+            f"mad.lo.u32 %lane, %lane, {self.element}, %base;",
+            "add.u32 %t1, %t1, %image;",
+            "add.u32 %t3, %t3, %y;",
+            "add.u32 %t4, %t4, %x;",
+            f"setp.lt.and.u32 %pv, %t1, {s.batch}, %pv;",
+            f"setp.lt.and.u32 %pv, %t3, {s.out_height}, %pv;",
+            f"setp.lt.and.u32 %pv, %t4, {s.out_width}, %pv;",
+            f"mul.lo.u32 %at, %t1, {s.filters * self.p.out_plane};",
+            f"mad.lo.u32 %at, %t3, {s.out_width}, %at;",
+            "add.u32 %at, %at, %t4;",
+        ]
+
+    def _pieces(self) -> list[str]:
+        """Source, destination and predicate of what this thread copies of every channel (or every few channels)."""
+        s, t, tile = self.shape, self.t, self.tile
+        lines = [
+            f"mul.lo.u32 %y, %y, {s.stride};",
+            f"mul.lo.u32 %x, %x, {s.stride};",
+            *divide("%turn", "%thread", tile.pieces),
+        ]
+        for i in range(tile.pieces_per_thread):
+            if tile.pieces_per_thread == 1:
+                lines += [
+                    f"mul.lo.u32 %t0, %turn, {tile.pieces};",
+                    "sub.u32 %t0, %thread, %t0;",
+                    f"setp.lt.u32 %pc{i}, %turn, {tile.channels_at_once};",
+                ]
+            else:
+                lines += [f"add.u32 %t0, %thread, {i * t.threads};", f"setp.lt.u32 %pc{i}, %t0, {tile.pieces};"]
+            lines += [
+                *divmod_ptx("%t1", "%t2", "%t0", tile.pieces_per_row),
+                *divmod_ptx("%t3", "%t4", "%t1", tile.rows),
+                f"mul.lo.u32 %t2, %t2, {tile.piece};",
+                f"add.u32 %t2, %t2, {tile.first_column};",
+                f"mad.lo.u32 %dst{i}, %t3, {tile.image_pitch}, %t2;",
+                f"mad.lo.u32 %dst{i}, %t4, {tile.pitch}, %dst{i};",
+            ]
+            if tile.pieces_per_thread == 1:
+                lines.append(f"mad.lo.u32 %dst{i}, %turn, {tile.channel_pitch}, %dst{i};")
+            lines += [
+                f"mad.lo.u32 %dst{i}, %dst{i}, {self.element}, %base;",
+                "add.u32 %t3, %t3, %image;",
+                "add.s32 %t4, %t4, %y;",
+                f"add.s32 %t4, %t4, {-s.pad_h};",
+                "add.s32 %t2, %t2, %x;",
+                f"add.s32 %t2, %t2, {-tile.left};",
+                f"setp.lt.and.u32 %pc{i}, %t3, {s.batch}, %pc{i};",
+                f"setp.lt.and.u32 %pc{i}, %t4, {s.height}, %pc{i};",
+                f"setp.lt.and.u32 %pc{i}, %t2, {s.width}, %pc{i};",
+                f"mul.lo.s32 %t3, %t3, {s.channels * tile.plane};",
+                f"mad.lo.s32 %t3, %t4, {s.width}, %t3;",
+                "add.s32 %t3, %t3, %t2;",
+            ]
+            if tile.pieces_per_thread == 1:
+                lines.append(f"mad.lo.s32 %t3, %turn, {tile.plane}, %t3;")
+            lines.append(f"mad.wide.s32 %src{i}, %t3, {self.element}, %in;")
+        return lines
+
+    def _wait(self) -> list[str]:
+        """Until the next chunk has landed and all warps are done with what the next copy overwrites."""
+        landed = [f"cp.async.wait_group {self.t.ahead - 1};"] if self.asynchronous else []
+        return [*landed, "bar.sync 0;"]
+
+    def _copy(self, chunk: int) -> list[str]:
+        """Starts copying a chunk into its stage; also past the last one, so that groups of copies count chunks."""
+        tile, together = self.tile, self.tile.channels_at_once
+        lines: list[str] = []
+        left = self.shape.channels - chunk * self.t.chunk
+        stage = chunk % self.t.stages * tile.stage_bytes
+        for first in range(0, min(left, self.t.chunk), together):
+            target, source = stage + first * tile.channel_pitch * self.element, first * tile.plane * self.element
+            if first + together > left:
+                lines.append(f"setp.lt.and.u32 %pl, %turn, {left - first}, %pc0;")
+            for i in range(tile.pieces_per_thread):
+                guard = "%pl" if first + together > left else f"%pc{i}"
+                lines += self._move(i, guard, target, source)
+        if left > self.t.chunk:
+            step = self.t.chunk * tile.plane * self.element
+            lines += [f"add.u64 %src{i}, %src{i}, {step};" for i in range(tile.pieces_per_thread)]
+        return [*lines, "cp.async.commit_group;"] if self.asynchronous else lines
+
+    def _move(self, i: int, guard: str, target: int, source: int) -> list[str]:
+        """The copy of piece `i`, both places beyond those of its registers."""
+        if self.asynchronous:
+            way = "cg" if self.bytes == 16 else "ca"  # only 16-byte copies may skip L1
+            return [f"@{guard} cp.async.{way}.shared.global [%dst{i}+{target}], [%src{i}+{source}], {self.bytes};"]
+        kind, words = ("b16", ["%g0"]) if self.bytes == 2 else ("u32", [f"%w{j}" for j in range(self.bytes // 4)])
+        return [
+            f"@{guard} " + vector("ld.global.nc", kind, words, f"%src{i}", source),
+            f"@{guard} " + vector("st.shared", kind, words, f"%dst{i}", target),
+        ]
+
+    def _jump(self) -> list[str]:
+        if len(self.groups) == 1:
+            return []
+        labels = ", ".join(f"G{i}" for i in self.groups)
+        return [f"TABLE: .branchtargets {labels};", "brx.idx.uni %group, TABLE;"]
+
+    def _group(self, group: int) -> list[str]:
+        lines = [f"G{group}:"]
+        for chunk, run in enumerate(self.p.runs[group]):
+            lines += self._wait()
+            lines += self._copy(chunk + self.t.ahead)
+            lines += self._run(run, chunk % self.t.stages * self.tile.stage_bytes)
+        return [*lines, *self._store(group), "bra.uni END;"]
+
+    def _run(self, run: Run, stage: int) -> list[str]:
+        """The multiply-adds of one chunk; loads run `depth` columns ahead of them."""
+        body = run.body
+        columns = body.columns[run.first : run.last]
+        offsets = (stage + self.tile.offset(columns)[1]).tolist()
+        first = body.first[run.first : run.last + 1].tolist()
+        rows = body.rows[first[0] : first[-1]].tolist() if offsets else []
+        values = immediates(body.values[first[0] : first[-1]]) if offsets else []
+
+        def load(i: int, slot: int) -> str:
+            kind, register = ("f32", f"%b{slot}") if self.element == 4 else ("b16", f"%h{slot}")
+            return vector("ld.shared", kind, [register], "%lane", offsets[i])
+
+        def multiply(i: int, slot: int) -> list[str]:
+            lines = [f"cvt.f32.f16 %b{slot}, %h{slot};"] if self.element == 2 else []
+            for j in range(first[i] - first[0], first[i + 1] - first[0]):
+                lines.append(f"fma.rn.f32 %a{rows[j]}, %b{slot}, {values[j]}, %a{rows[j]};")
+            return lines
+
+        return loads_ahead(len(offsets), self.t.depth, load, multiply)
+
+    def _store(self, group: int) -> list[str]:
+        """Each lane's sums, and the zeros of channels without nonzeros. Written to leave the caches to the input."""
+        lines = [f"mad.wide.u32 %to, %at, {self.element}, %out;"]
+        sums = [(row, f"%a{i}") for i, row in enumerate(self.p.schedule.slots[group].tolist()) if row >= 0]
+        sums += [(row, "%zero") for row in self.p.schedule.empty[group].tolist()]
+        for row, register in sums:
+            offset = row * self.p.out_plane * self.element
+            if self.element == 4:
+                lines.append(f"@%pv st.global.cs.f32 [%to+{offset}], {register};")
+            else:
+                lines += [f"cvt.rn.f16.f32 %g0, {register};", f"@%pv st.global.cs.b16 [%to+{offset}], %g0;"]
+        return lines
+
+
+def emit_cpp(program: ConvProgram) -> str:
+    """The CUDA C++ text."""
+    p, tile, t, s = program, program.tile, program.tile.tiling, program.tile.shape
+    lines = [
+        *prologue(p.element, {**tables(p.schedule.bodies), **row_tables(p.schedule)}),
+        f'extern "C" __global__ void __launch_bounds__({t.threads})',
+        f"{ENTRY}(const element* in, element* out, int first, int count) {{",
+        "  const int thread = threadIdx.x;",
+        f"  const int group = first + blockIdx.x {f'/ {tile.tiles}' if t.grouped else '% count'};",
+        f"  const int tile = blockIdx.x {f'% {tile.tiles}' if t.grouped else '/ count'};",
+        f"  const int image = tile / {tile.across * tile.down} * {t.images} + thread / {t.height * t.width};",
+        f"  const int y = tile / {tile.across} % {tile.down} * {t.height} + thread / {t.width} % {t.height};",
+        f"  const int x = tile % {tile.across} * {t.width} + thread % {t.width};",
+        f"  if (thread >= {t.outputs} || image >= {s.batch} || y >= {s.out_height} || x >= {s.out_width}) return;",
+        f"  float a[{t.rows_per_lane}] = {{}};",
+        "  for (int c = k_body_start[group]; c < k_body_start[group + 1]; ++c) {",
+        f"    const int channel = k_columns[c] / {s.r * s.s}, tap = k_columns[c] % {s.r * s.s};",
+        f"    const int iy = y * {s.stride} + tap / {s.s} - {s.pad_h}, ix = x * {s.stride} + tap % {s.s} - {s.pad_w};",
+        f"    const bool inside = iy >= 0 && iy < {s.height} && ix >= 0 && ix < {s.width};",
+        f"    const long long from = ((long long)image * {s.channels} + channel) * {tile.plane} + iy * {s.width} + ix;",
+        "    const float value = inside ? widen(in[from]) : 0.0f;",
+        "    for (int m = k_first[c]; m < k_first[c + 1]; ++m)",
+        "      a[k_rows[m]] = nnz::fma_rn(value, k_values[m], a[k_rows[m]]);",
+        "  }",
+        f"  element* const to = out + (long long)image * {s.filters * p.out_plane} + y * {s.out_width} + x;",
+        f"  for (int r = 0; r < {t.rows_per_lane}; ++r) {{",
+        f"    const int row = k_slots[group * {t.rows_per_lane} + r];",
+        f"    if (row >= 0) to[(long long)row * {p.out_plane}] = element(a[r]);",
+        "  }",
+        "  for (int e = k_empty_start[group]; e < k_empty_start[group + 1]; ++e)",
+        f"    to[(long long)k_empty[e] * {p.out_plane}] = element(0.0f);",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"

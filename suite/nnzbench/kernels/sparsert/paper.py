@@ -20,12 +20,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from nnzbench.kernels.codegen.cpp import constants
-from nnzbench.kernels.codegen.ptx import immediates
 from nnzbench.kernels.registry import About, PlannedKernel, kernel, register
 from nnzbench.kernels.rows import convolved
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.kernels.sparsert import paper_schedule as paper
+from nnzbench.kernels.sparsert.emit import constants, immediates, load_parameters
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, Deal, Dense, MatrixB, PaperTiling, VirtualIm2col
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
@@ -63,11 +62,7 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
         ".reg .b64 %b, %c, %zeros, %q;",
         ".reg .pred %p;",
         *dense.registers(),
-        *[
-            line
-            for name in parameters(dense)
-            for line in (f"ld.param.u64 %{name}, [p_{name}];", f"cvta.to.global.u64 %{name}, %{name};")
-        ],
+        *load_parameters({name: f"%{name}" for name in parameters(dense)}),
         "mov.u32 %col, %tid.x;",
         "mov.u32 %width, %ntid.x;",
         "mov.u32 %g, %tid.y;",

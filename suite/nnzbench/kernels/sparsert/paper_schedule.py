@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnzbench.kernels.codegen.program import Im2col, divmod_ptx
-from nnzbench.kernels.codegen.schedule import Body, by_column, refuse, tables
+from nnzbench.kernels.sparsert.program import Im2col, divmod_ptx
+from nnzbench.kernels.sparsert.schedule import Body, by_column, refuse, tables
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Arg, Array, Int32s, Launch, Unsupported

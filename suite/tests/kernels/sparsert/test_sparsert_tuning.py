@@ -10,10 +10,9 @@ from sparsert_programs import truth
 import nnzbench.measure.exhaustive
 from nnzbench.build.cache import Compiled, CompileTimeout
 from nnzbench.cli.tune import command
-from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.program import MatrixColumns
-from nnzbench.kernels.codegen.schedule import Tiling, Tuned, recall, remember, search_name
-from nnzbench.kernels.sparsert.spmm import sparsert
+from nnzbench.kernels.sparsert.program import MatrixColumns
+from nnzbench.kernels.sparsert.schedule import Tiling, Tuned, recall, remember, search_name
+from nnzbench.kernels.sparsert.spmm import Planner, sparsert
 from nnzbench.measure.exhaustive import tune
 from nnzbench.plans.plan import Prepared, Unsupported
 from nnzbench.problems.operands import Operands, make_operands

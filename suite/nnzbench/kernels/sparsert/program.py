@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.schedule import Schedule, refuse
+from nnzbench.kernels.sparsert.schedule import Schedule, refuse
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Launch, Unsupported
 from nnzbench.plans.tiles import MOST_GRID_Y

@@ -1,16 +1,24 @@
-"""Emits a program as PTX: one kernel that jumps, by block and warp, to straight-line code with the values in it."""
+"""Emits a program as PTX, one kernel that jumps, by block and warp, to straight-line code with the values in it.
+
+And as CUDA C++ that reads the same schedule as tables: what the cpu device runs in place of PTX. Same launch, buffers
+and order of multiply-adds, without shared memory: one warp has all parts of its sums. The straight-line code becomes a
+loop, as a hundred thousand statements would take the host compiler minutes.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
+from collections.abc import Callable, Mapping
 
-from nnzbench.kernels.codegen.program import ENTRY, Program, divmod_ptx
-from nnzbench.kernels.codegen.schedule import Body
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nnzbench.kernels.sparsert.program import ENTRY, Program, divmod_ptx
+from nnzbench.kernels.sparsert.schedule import Body, Schedule, tables
 from nnzbench.plans.architectures import Architecture, architecture
 
 
-def emit(program: Program, arch: str) -> str:
+def emit_ptx(program: Program, arch: str) -> str:
     """The PTX module. Raises `Unsupported` where the program does not fit `arch`."""
     target = architecture(arch)
     program.check(arch)
@@ -20,6 +28,27 @@ def emit(program: Program, arch: str) -> str:
 def immediates(values: NDArray[np.float32]) -> list[str]:
     """Float32 constants by their bits, exact for -0.0, denormals and NaN payloads alike."""
     return [f"0f{bits:08X}" for bits in values.view(np.uint32).tolist()]
+
+
+def loads_ahead(
+    count: int, depth: int, load: Callable[[int, int], str], use: Callable[[int, int], list[str]]
+) -> list[str]:
+    """Loads that run `depth` ahead of their use: both are told which one it is, and of `depth` registers its own."""
+    lines = [load(i, i) for i in range(min(depth, count))]
+    for i in range(count):
+        lines += use(i, i % depth)
+        if i + depth < count:
+            lines.append(load(i + depth, i % depth))
+    return lines
+
+
+def load_parameters(registers: Mapping[str, str]) -> list[str]:
+    """Global addresses of a kernel's buffers, by their names, in registers."""
+    return [
+        line
+        for name, register in registers.items()
+        for line in (f"ld.param.u64 {register}, [p_{name}];", f"cvta.to.global.u64 {register}, {register};")
+    ]
 
 
 class _Emitter:
@@ -70,11 +99,8 @@ class _Emitter:
         """Which part, row tile and column tile this warp has."""
         p, t = self.p, self.t
         names = {"b": "%in", "c": "%out", "zeros": "%zeros", "rows": "%rows", "values": "%values"}
-        lines = []
-        for name in p.parameters:
-            lines += [f"ld.param.u64 {names[name]}, [p_{name}];", f"cvta.to.global.u64 {names[name]}, {names[name]};"]
         return [
-            *lines,
+            *load_parameters({name: names[name] for name in p.parameters}),
             "mov.u32 %thread, %tid.x;",
             "shr.u32 %warp, %thread, 5;",
             "and.b32 %lane, %thread, 31;",
@@ -114,7 +140,7 @@ class _Emitter:
                 f"min.u32 %u, %u, {p.units - 1};",
                 f"mad.lo.u32 %t0, %tile, {p.units}, %u;",
                 f"mad.wide.u32 %q0, %t0, {4 * n}, %rows;",
-                _vector("ld.global.nc", "s32", [f"%row{j * n + i}" for i in range(n)], "%q0", 0),
+                vector("ld.global.nc", "s32", [f"%row{j * n + i}" for i in range(n)], "%q0", 0),
             ]
         return lines
 
@@ -178,8 +204,8 @@ class _Emitter:
     def _copy(self, slot: int, bytes_: int, source: int, target: int) -> tuple[str, str]:
         if bytes_ == 16:
             registers = [f"%s{slot * 4 + i}" for i in range(4)]
-            store = _vector("st.shared", "f32", registers, "%t4", target)
-            return _vector("ld.global.nc", "f32", registers, "%q0", source), store
+            store = vector("st.shared", "f32", registers, "%t4", target)
+            return vector("ld.global.nc", "f32", registers, "%q0", source), store
         kind, register = ("b16", f"%h{slot}") if bytes_ == 2 else ("f32", f"%s{slot}")
         return f"ld.global.nc.{kind} {register}, [%q0+{source}];", f"st.shared.{kind} [%t4+{target}], {register};"
 
@@ -205,27 +231,25 @@ class _Emitter:
 
     def _body(self, body: Body) -> list[str]:
         """Loads run `depth` columns ahead of the multiply-adds that use them."""
-        depth, v = self.t.depth, self.v
-        lines: list[str] = []
+        v = self.v
         columns, first, rows = body.columns.tolist(), body.first.tolist(), body.rows.tolist()
         constants = immediates(body.values)
         buffered, four = self.p.values == "buffer", [f"%w{i}" for i in range(4)]
-        lines += [self._load(k, i) for i, k in enumerate(columns[:depth])]
-        for i in range(len(columns)):
-            slot = i % depth
-            lines += self._widen(slot)
+
+        def multiply(i: int, slot: int) -> list[str]:
+            lines = self._widen(slot)
             for j in range(first[i], first[i + 1]):
                 value = constants[j]
                 if buffered:
                     if j % 4 == 0:
-                        lines.append(_vector("ld.global.nc", "f32", four, "%values", 4 * (body.position + j)))
+                        lines.append(vector("ld.global.nc", "f32", four, "%values", 4 * (body.position + j)))
                     value = four[j % 4]
                 for c in range(v):
                     a = rows[j] * v + c
                     lines.append(f"fma.rn.f32 %a{a}, %b{slot * v + c}, {value}, %a{a};")
-            if i + depth < len(columns):
-                lines.append(self._load(columns[i + depth], slot))
-        return lines
+            return lines
+
+        return loads_ahead(len(columns), self.t.depth, lambda i, slot: self._load(columns[i], slot), multiply)
 
     def _load(self, k: int, slot: int) -> str:
         v = self.v
@@ -235,7 +259,7 @@ class _Emitter:
             pointer, elements = self.p.addressing.locate(k)
             space, base, offset = "ld.global.nc", f"%pb{pointer}", elements * self.element
         if self.element == 4:
-            return _vector(space, "f32", [f"%b{slot * v + c}" for c in range(v)], base, offset)
+            return vector(space, "f32", [f"%b{slot * v + c}" for c in range(v)], base, offset)
         if v == 2:
             return f"{space}.b32 %x{slot}, [{base}+{offset}];"
         return f"{space}.b16 %y{slot}, [{base}+{offset}];"
@@ -267,7 +291,7 @@ class _Emitter:
 
     def _store(self, sums: list[str], base: str, offset: int, guard: str) -> list[str]:
         if self.element == 4:
-            return [f"@{guard} " + _vector("st.global", "f32", sums, base, offset)]
+            return [f"@{guard} " + vector("st.global", "f32", sums, base, offset)]
         lines = [f"cvt.rn.f16.f32 %h{i}, {x};" for i, x in enumerate(sums)]
         if len(sums) == 1:
             return [*lines, f"@{guard} st.global.b16 [{base}+{offset}], %h0;"]
@@ -283,13 +307,13 @@ class _Emitter:
     def _reduce(self) -> list[str]:
         """Partial sums meet in shared memory as [part][unit][lane] vectors; each warp adds up every `parts`-th unit."""
         p, t = self.p, self.t
-        vector, units, n = p.vector, p.units, p.rows_per_unit
-        line_bytes = 32 * vector * 4
+        wide, units, n = p.vector, p.units, p.rows_per_unit
+        line_bytes = 32 * wide * 4
         part_bytes = units * line_bytes
         lines = [
             "SUM:",
             "mov.u32 %t0, shared;",
-            f"mad.lo.u32 %t0, %lane, {vector * 4}, %t0;",
+            f"mad.lo.u32 %t0, %lane, {wide * 4}, %t0;",
             f"mad.lo.u32 %sm, %warp, {part_bytes}, %t0;",
             f"mad.lo.u32 %sr, %gw, {part_bytes * t.parts}, %t0;",
             f"mad.lo.u32 %sr, %g, {line_bytes}, %sr;",
@@ -297,16 +321,16 @@ class _Emitter:
         ]
         base = p.stage_bytes
         for u in range(units):
-            registers = [f"%a{u * vector + i}" for i in range(vector)]
-            lines.append(_vector("st.shared", "f32", registers, "%sm", base + u * line_bytes))
+            registers = [f"%a{u * wide + i}" for i in range(wide)]
+            lines.append(vector("st.shared", "f32", registers, "%sm", base + u * line_bytes))
         lines.append(self._barrier())
         for j in range(self._units_per_warp()):
             if (j + 1) * t.parts > units:
                 lines += [f"setp.ge.u32 %pl, %g, {units - j * t.parts};", "@%pl bra NEXT;"]
             for g in range(t.parts):
                 offset = base + j * t.parts * line_bytes + g * part_bytes
-                lines.append(_vector("ld.shared", "f32", [f"%s{g * 4 + i}" for i in range(vector)], "%sr", offset))
-            for i in range(vector):
+                lines.append(vector("ld.shared", "f32", [f"%s{g * 4 + i}" for i in range(wide)], "%sr", offset))
+            for i in range(wide):
                 lines += _tree_sum([f"%s{g * 4 + i}" for g in range(t.parts)])
             for r in range(n):
                 sums = [f"%s{r * self.v + c}" for c in range(self.v)]
@@ -331,7 +355,7 @@ class _Emitter:
         return [*wait, *again, "@%pl bra AGAIN;"]
 
 
-def _vector(operation: str, kind: str, registers: list[str], base: str, offset: int) -> str:
+def vector(operation: str, kind: str, registers: list[str], base: str, offset: int) -> str:
     """A load or store of 1, 2 or 4 registers at `base + offset`."""
     width = "" if len(registers) == 1 else f".v{len(registers)}"
     listed = registers[0] if len(registers) == 1 else "{" + ", ".join(registers) + "}"
@@ -349,3 +373,90 @@ def _tree_sum(registers: list[str]) -> list[str]:
             lines.append(f"add.rn.f32 {registers[i]}, {registers[i]}, {registers[half + i]};")
         registers = registers[:half]
     return lines
+
+
+def emit_cpp(program: Program) -> str:
+    """The CUDA C++ text."""
+    p, t = program, program.schedule.tiling
+    v, stride = t.columns_per_thread, p.addressing.row_stride
+    types = {"rows": "const int", "values": "const float", "c": "element"}
+    parameters = ", ".join(f"{types.get(name, 'const element')}* {name}" for name in p.parameters)
+    places = [p.addressing.locate(k) for body in p.schedule.bodies for k in body.columns.tolist()]
+    held: dict[str, ArrayLike] = {
+        **tables(p.schedule.bodies),
+        "pointer": [pointer for pointer, _ in places],
+        "offset": [elements for _, elements in places],
+        "value": [body.position for body in p.schedule.bodies],
+    }
+    if p.values == "buffer":
+        del held["values"]
+    value = "k_values[m]" if p.values == "code" else "values[k_value[part] + m - k_first[k_body_start[part]]]"
+    lines = [
+        *prologue(p.element, held | row_tables(p.schedule)),
+        f'extern "C" __global__ void __launch_bounds__({t.threads}) {ENTRY}({parameters}) {{',
+        "  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;",
+        f"  if (warp % {t.parts}) return;",
+        f"  const int tile = blockIdx.y * {t.row_tiles} + warp / {t.parts} % {t.row_tiles};",
+        f"  const int w = warp / {t.parts * t.row_tiles};",
+        f"  for (int group = blockIdx.x; group < {p.column_groups}; group += gridDim.x) {{",
+        f"    const int col = ((group * {t.column_tiles} + w) * 32 + lane) * {v};",
+        f"    if (col >= {p.columns}) continue;",
+        *["    " + line for line in p.addressing.cpp()],
+        f"    float a[{t.parts}][{t.rows * v}] = {{}};",
+        f"    for (int part = tile * {t.parts}; part < (tile + 1) * {t.parts}; ++part)",
+        "      for (int i = k_body_start[part]; i < k_body_start[part + 1]; ++i) {",
+        "        const element* from = p[k_pointer[i]] + k_offset[i];",
+        "        for (int m = k_first[i]; m < k_first[i + 1]; ++m)",
+        f"          for (int j = 0; j < {v}; ++j) {{",
+        f"            float& sum = a[part - tile * {t.parts}][k_rows[m] * {v} + j];",
+        f"            sum = nnz::fma_rn(widen(from[j]), {value}, sum);",
+        "          }",
+        "      }",
+        f"    for (int n = {t.parts}; n > 1; n = (n + 1) / 2)",
+        "      for (int q = 0; q + (n + 1) / 2 < n; ++q)",
+        f"        for (int i = 0; i < {t.rows * v}; ++i) a[q][i] += a[q + (n + 1) / 2][i];",
+        f"    for (int i = 0; i < {t.rows * v}; ++i) {{",
+        f"      const int row = k_slots[tile * {t.rows} + i / {v}];",
+        f"      if (row >= 0) c[(long long)row * {stride} + outcol + i % {v}] = element(a[0][i]);",
+        "    }",
+        f"    for (int i = {v} * k_empty_start[tile]; i < {v} * k_empty_start[tile + 1]; ++i)",
+        f"      c[(long long)k_empty[i / {v}] * {stride} + outcol + i % {v}] = element(0.0f);",
+        "  }",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def constants(held: Mapping[str, ArrayLike]) -> list[str]:
+    """Arrays as constants of the program, `k_` before their names, with one 0 where they are empty."""
+    lines = []
+    for name, values in held.items():
+        array = np.asarray(values).ravel()
+        kind, literal = ("float", _literal) if array.dtype == np.float32 else ("int", str)
+        lines.append(f"static const {kind} k_{name}[] = {{{','.join(map(literal, array.tolist())) or '0'}}};")
+    return lines
+
+
+def _literal(value: float) -> str:
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    return value.hex() if math.isfinite(value) else f"{'-' * (value < 0)}__builtin_inff()"
+
+
+def prologue(element: int, held: Mapping[str, ArrayLike]) -> list[str]:
+    """Includes, the type `element`, `held` as constants, and `widen`."""
+    half = element == 2
+    return [
+        '#include "nnz.cuh"',
+        "#include <cuda_fp16.h>" if half else "",
+        f"typedef {'__half' if half else 'float'} element;",
+        *constants(held),
+        f"static __device__ inline float widen(element x) {{ return {'__half2float(x)' if half else 'x'}; }}",
+    ]
+
+
+def row_tables(schedule: Schedule) -> dict[str, ArrayLike]:
+    """The row of each accumulator, and each tile's rows of zeros."""
+    empty = schedule.empty
+    starts = np.cumsum([0, *(rows.size for rows in empty)])
+    return {"slots": schedule.slots, "empty": np.concatenate(empty), "empty_start": starts}
