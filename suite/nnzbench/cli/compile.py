@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
-from heapq import heapify, heappop, heappush
 from types import SimpleNamespace
 from typing import Any
 
@@ -245,17 +244,11 @@ def cover(members: Mapping[str, Set[Hashable]]) -> list[str]:
     never taken. The same members in the same order always give the same answer.
     """
     missing: set[Hashable] = set().union(*members.values())
-    most = [(-len(traits), at, name) for at, (name, traits) in enumerate(members.items())]
-    heapify(most)
-    taken: list[str] = []
+    taken = []
     while missing:
-        known, at, name = heappop(most)  # as many as were missing when it was last looked at, so no fewer than now
-        now = len(members[name] & missing)
-        if now == -known:
-            missing -= members[name]
-            taken.append(name)
-        else:
-            heappush(most, (-now, at, name))
+        name = max(members, key=lambda one: len(members[one] & missing))
+        missing -= members[name]
+        taken.append(name)
     return taken
 
 

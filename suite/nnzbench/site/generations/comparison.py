@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from nnzbench.facts.nearby import CHECKS
@@ -26,13 +27,6 @@ from nnzbench.records.files import folders
 from nnzbench.records.selection import fastest
 from nnzbench.site.generations import published
 
-COLUMNS = (
-    "gpu", "kind", "experiment", "problem", "kernel", "policy", "math", "time_us", "speedup", "baseline",
-    "share_of_bandwidth", "share_of_flops", "share_of_limit", "memory", "paper", "case", "level", "op", "dtype", "m",
-    "k", "n", "pattern", "source", "variant", "role", "alike", "flops", "bytes", "floor_us", "untuned",
-    "speedup_untuned",
-)  # fmt: skip
-
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
 CASE = ["gpu", "kind", "experiment", "case", "policy"]
 """What one problem on one GPU is, whoever measured it."""
@@ -42,21 +36,24 @@ def tabulate(sets: Sequence[ResultSet]) -> pd.DataFrame:
     """One row per GPU, problem, kernel, arithmetic and policy with a time or a published speed-up; of a kernel with a
     paper's variants and this project's, one of each.
 
-    Columns (`COLUMNS`): `kind` is `measured` or `published`; `time_us` the median, NaN where a paper prints speed-ups
-    only; `speedup` over `baseline` (`<kernel>-<math>` of the same GPU, problem and policy), NaN without one;
-    `share_of_bandwidth` and `share_of_flops` of that GPU's peaks, measured in the same run or, of a published row, by
-    data sheet: bytes moved once over the time against L2 (`memory` = `L2`, hot operands that fit) or device memory,
-    and operations executed (a dense library's zeros included) against the rate of its arithmetic. `share_of_limit` is
-    limit over time, of measured rows alone. `role` is `dense` for the baseline's row, `best` for the fastest sparse
-    kernel in the baseline's arithmetic (this project's, or cuSPARSE where none has a time), else empty.
-    `alike` is true of what GPUs are compared by: the fastest sparse kernel, and where a paper published the problem's
-    time on another GPU the fastest of that paper's method, written anew, or of the library that it timed.
-    `untuned` names the kernels that compete for the row and that the run did not tune there; `speedup_untuned` says
-    whether there is one, or the baseline's was not tuned. Of candidates those count that `tried_alike` leaves.
+    Columns beside those of records: `kind` (`measured` or `published`) and `gpu_key` (gpu, kind); `time_us` the median,
+    NaN where a paper prints speed-ups only; `speedup` over `baseline` (`<kernel>-<math>` of the same GPU, problem and
+    policy), NaN without one; `share_of_bandwidth` and `share_of_flops` of that GPU's peaks, measured in the same run
+    or, of a published row, by data sheet: bytes moved once over the time against L2 (hot operands that fit) or device
+    memory, and operations executed (a dense library's zeros included) against the rate of its arithmetic.
+    `share_of_limit` is limit over time, of measured rows alone. `kernel_role` is the records' role; `role` is `dense`
+    for the baseline's row, `best` for the fastest sparse kernel in the baseline's arithmetic (this project's, or
+    cuSPARSE where none has a time), else empty. `alike` is true of what GPUs are compared by: the fastest sparse
+    kernel, and where a paper published the problem's time on another GPU the fastest of that paper's method, written
+    anew, or of the library that it timed. `untuned` names the kernels that compete for the row and that the run did not
+    tune there; `speedup_untuned` says whether there is one, or the baseline's was not tuned. Of candidates those count
+    that `tried_alike` leaves.
     """
-    rows = [*(row for results in tried_alike(sets) for row in _measured(results)), *_published()]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return _order(_with_roles(frame))
+    frame = pd.concat([*map(_measured, tried_alike(sets)), _published()], ignore_index=True)
+    frame["gpu_key"] = list(zip(frame["gpu"], frame["kind"], strict=True))
+    age = {gpu: at for at, gpu in enumerate(gpu_order(list(frame["gpu"])))}
+    keys = ["experiment", "case", "policy", "age", "kind", "kernel", "math"]
+    return _with_roles(frame).assign(age=frame["gpu"].map(age)).sort_values(keys, kind="stable", ignore_index=True)
 
 
 def load_sets(reports: Path) -> list[ResultSet]:
@@ -128,28 +125,31 @@ def level_of_case(case: str, sparsity: float) -> float:
     return nearest if abs(nearest - level) <= 0.0125 else round(level, 2)
 
 
-def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
+_RECORDED = ["gpu", "experiment", "problem", "kernel", "policy", "math", "op", "dtype", "pattern", "bytes", "floor_us"]
+
+
+def _measured(results: ResultSet) -> pd.DataFrame:
     parts = {name: about(name).part for name in results.frame["kernel"].unique()}  # they compute another thing each
     frame = results.frame[~results.frame["kernel"].map(parts).astype(bool)]
-    ceilings = {name: published.measured(found) for name, _, found in results.environments}
     methods = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["role"] == "paper")]
     both = pd.concat([standing(frame), methods.sort_values("median_us", kind="stable")])
-    for row in each(both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])):
-        case = case_of(row.problem)
-        executed = row.flops * _executed_over_useful(row)
-        yield {
-            **{name: getattr(row, name) for name in ("gpu", "experiment", "problem", "kernel", "policy", "math", "op")},
-            **{name: getattr(row, name) for name in ("dtype", "m", "k", "n", "pattern", "source", "variant", "bytes")},
-            "kind": "measured",
-            "time_us": row.median_us,
-            "share_of_limit": row.limit_share,
-            "case": case,
-            "level": level_of_case(case, row.sparsity),
-            "flops": executed,
-            "floor_us": row.floor_us,
-            "untuned": row.kernel if row.cut_short else "",
-            **_shares(executed, row.bytes, row.median_us, row.policy, row.math, ceilings[row.environment]),
-        }
+    rows = both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])
+    ceilings = {name: published.measured(found) for name, _, found in results.environments}
+    cases = rows["problem"].map(case_of)
+    found = rows[_RECORDED].assign(
+        kind="measured",
+        time_us=rows["median_us"],
+        speedup=math.nan,
+        baseline="",
+        paper="",
+        case=cases,
+        level=[level_of_case(*one) for one in zip(cases, rows["sparsity"], strict=True)],
+        flops=rows["flops"] * [_executed_over_useful(row) for row in each(rows)],
+        share_of_limit=rows["limit_share"],
+        kernel_role=rows["role"],
+        untuned=rows["kernel"].where(rows["cut_short"] != "", ""),
+    )
+    return _with_shares(found, [ceilings[name] for name in rows["environment"]])
 
 
 def _executed_over_useful(row: Any) -> float:
@@ -163,41 +163,37 @@ def _executed_over_useful(row: Any) -> float:
     return float(elements / row.nnz) if row.nnz else math.nan
 
 
-def _published() -> Iterator[dict[str, Any]]:
-    for row in published.rows():
-        problem, work = row.problem, row.work
-        case = case_of(problem.name)
-        yield {
+def _published() -> pd.DataFrame:
+    rows = [
+        {
             **{name: getattr(row, name) for name in ("gpu", "kernel", "math", "time_us", "speedup", "paper")},
-            **{name: getattr(problem, name) for name in ("experiment", "dtype", "m", "k", "n")},
-            **vars(work),
-            "kind": "published",
-            "problem": problem.name,
-            "policy": "hot",
+            **{"experiment": row.problem.experiment, "problem": row.problem.name, "op": row.problem.recorded_op},
+            **vars(row.work),
+            "dtype": row.problem.dtype,
             "baseline": f"{row.baseline}-{row.math}" if row.baseline else "",
-            "case": case,
-            "level": level_of_case(case, problem.sparsity),
-            "op": problem.recorded_op,
-            **_shares(work.flops, work.bytes, row.time_us, "hot", row.math, published.data_sheet(row.gpu)),
+            "case": (case := case_of(row.problem.name)),
+            "level": level_of_case(case, row.problem.sparsity),
+            "kernel_role": role_of(row.kernel, ""),
         }
+        for row in published.rows()
+    ]
+    frame = pd.DataFrame(rows).assign(kind="published", policy="hot", pattern="", untuned="")
+    return _with_shares(frame, [published.data_sheet(gpu) for gpu in frame["gpu"]])
 
 
-def _shares(
-    flops: float, moved: float, time_us: float, policy: str, math_class: str, ceilings: published.Ceilings
-) -> dict[str, float | str]:
-    bandwidth, memory = ceilings.bandwidth(moved, policy)
-    return {
-        "share_of_bandwidth": moved / time_us * 1e-3 / bandwidth,
-        "share_of_flops": flops / time_us * 1e-6 / ceilings.tflops(math_class),
-        "memory": memory if bandwidth == bandwidth else "",
-    }
+def _with_shares(rows: pd.DataFrame, ceilings: Sequence[published.Ceilings]) -> pd.DataFrame:
+    """`rows` with their shares of bandwidth and arithmetic; `ceilings` are each row's."""
+    moved = zip(ceilings, rows["bytes"], rows["policy"], strict=True)
+    bandwidth = [one.bandwidth(bytes_, policy) for one, bytes_, policy in moved]
+    rates = [one.tflops(name) for one, name in zip(ceilings, rows["math"], strict=True)]
+    return rows.assign(
+        share_of_bandwidth=rows["bytes"] / rows["time_us"] * 1e-3 / bandwidth,
+        share_of_flops=rows["flops"] / rows["time_us"] * 1e-6 / rates,
+    )
 
 
 def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     """Adds baseline, speed-up and role. Times of different baselines are never mixed: each row names its own."""
-    frame = frame.copy()
-    for name in ("paper", "pattern", "source", "variant", "baseline", "role", "untuned"):
-        frame[name] = frame[name].astype(object).where(frame[name].notna(), "")
     series = frame["kernel"] + "-" + frame["math"]
     place = series.map({name: at for at, name in enumerate(_baselines())})
     base = frame[place.notna() & frame["time_us"].notna()].assign(
@@ -211,15 +207,14 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     frame["baseline"] = frame["baseline_series"].fillna(frame["baseline"])
     # a published speed-up without times has no row of its baseline
     frame["speedup"] = divide(frame.assign(us=frame["time_us"], printed=frame["speedup"]))["ratio"]
-    frame.loc[series.set_axis(frame.index) == frame["baseline_series"], "role"] = "dense"
-    best = _best(frame)
+    best, like = _best(frame), _best(frame[_as_published(frame)])
+    frame["role"] = np.where(series == frame["baseline_series"], "dense", "")
     frame.loc[best.index, "role"] = "best"
     frame.loc[best.index, "untuned"] = best
-    like = _best(frame[_as_published(frame)])
-    frame["alike"] = frame.index.isin(like.index)
     frame.loc[like.index, "untuned"] = like
+    frame["alike"] = frame.index.isin(like.index)
     frame["speedup_untuned"] = (frame["untuned"] != "") | (frame["baseline_untuned"].fillna("") != "")
-    return frame[list(COLUMNS)]
+    return frame.drop(columns=["baseline_series", "over_us", "baseline_untuned"])
 
 
 def _baselines() -> list[str]:
@@ -235,18 +230,15 @@ def _as_published(frame: pd.DataFrame) -> pd.Series[bool]:
 
     All are, where no measured GPU has a time of that kernel.
     """
-    methods: dict[tuple[str, str], set[str]] = {}
-    for row in each(frame[frame["kind"] == "published"]):
-        if about(row.kernel).work != "dense":  # whose time a paper's method is set against
-            methods.setdefault((row.experiment, row.case), set()).add(row.kernel)
-    case = pd.Series(list(zip(frame["experiment"], frame["case"], strict=True)), index=frame.index)
-    like = [
-        row.kind == "measured"
-        and row.kernel.removesuffix("_paper") in methods.get(one, set())
-        and role_of(row.kernel, row.variant) in ("paper", "library")
-        for row, one in zip(each(frame), case, strict=True)
-    ]
-    return ~case.isin(set(case[like])) | pd.Series(like, index=frame.index) | (frame["kind"] == "published")
+    printed = frame["kind"] == "published"
+    methods = frame[printed & frame["kernel"].map(lambda name: about(name).work != "dense")]
+    of = ["experiment", "case", "kernel"]
+    named = pd.MultiIndex.from_frame(frame.assign(kernel=frame["kernel"].str.removesuffix("_paper"))[of])
+    like = (
+        ~printed & named.isin(pd.MultiIndex.from_frame(methods[of])) & frame["kernel_role"].isin(("paper", "library"))
+    )
+    known = pd.MultiIndex.from_frame(frame[of[:2]]).isin(pd.MultiIndex.from_frame(frame.loc[like, of[:2]]))
+    return like | printed | ~pd.Series(known, frame.index)
 
 
 def _best(frame: pd.DataFrame) -> pd.Series[str]:
@@ -255,11 +247,9 @@ def _best(frame: pd.DataFrame) -> pd.Series[str]:
     Values are the kernels that were not tuned among those that compete there.
     """
     wanted = frame["baseline"].str.rpartition("-")[2].where(frame["baseline"] != "", frame["dtype"])
-    said = {name: about(name) for name in set(frame["kernel"])}
-    library = frame["kernel"].isin([name for name, one in said.items() if one.role == "library"])
-    stands = frame["kernel"].isin([name for name, one in said.items() if one.work == "sparse" and one.reference])
-    roles = pd.Series(list(map(role_of, frame["kernel"], frame["variant"])), index=frame.index, dtype=object)
-    sparse = frame[(roles.isin(OURS) | (library & stands)) & (frame["math"] == wanted)]
+    stands = frame["kernel"].map(lambda name: about(name).work == "sparse" and about(name).reference)
+    library = frame["kernel_role"] == "library"
+    sparse = frame[(frame["kernel_role"].isin(OURS) | (library & stands)) & (frame["math"] == wanted)]
     ranked = sparse.assign(library=library, slowness=sparse["time_us"].fillna(1 / sparse["speedup"]))
     ranked = ranked.sort_values([*CASE, "library", "slowness", "kernel"], kind="stable")
     first = ranked.drop_duplicates(CASE)
@@ -267,9 +257,3 @@ def _best(frame: pd.DataFrame) -> pd.Series[str]:
     cut = {key: " ".join(sorted(set(names))) for key, names in rows}
     keys = zip(*(first[name] for name in (*CASE, "library")), strict=True)
     return pd.Series([cut.get(key, "") for key in keys], index=first.index, dtype=object)
-
-
-def _order(frame: pd.DataFrame) -> pd.DataFrame:
-    age = {gpu: at for at, gpu in enumerate(gpu_order(list(frame["gpu"])))}
-    keys = ["experiment", "case", "policy", "age", "kind", "kernel", "math"]
-    return frame.assign(age=frame["gpu"].map(age)).sort_values(keys, kind="stable", ignore_index=True)[list(COLUMNS)]

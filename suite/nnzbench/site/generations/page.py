@@ -24,7 +24,7 @@ from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED
 from nnzbench.report.pages.elements import MARK, ratio_text
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import models, products, published
-from nnzbench.site.generations.summary import LATER, Comparison, GpuKey, Names, collection, compare
+from nnzbench.site.generations.summary import LATER, GpuKey, Names, Summary, collection, compare
 
 FOLDER = "generations"
 
@@ -89,7 +89,7 @@ def names_of(frame: pd.DataFrame, sets: Sequence[ResultSet]) -> dict[GpuKey, str
     return out
 
 
-def _draw(folder: Path, found: Comparison, names: Names, gains: pd.DataFrame) -> set[str]:
+def _draw(folder: Path, found: Summary, names: Names, gains: pd.DataFrame) -> set[str]:
     """Draws the figures for which there is something to draw; their names. Older ones of the others are removed."""
     facts, shares = (table[table["policy"] == "hot"] for table in (found.facts, found.shares))
     figures: dict[str, Callable[[], Figure | None]] = {
@@ -212,7 +212,7 @@ def _percent(share: float) -> str:
     return GAP if pd.isna(share) else f"{100 * share:.3g} %"
 
 
-def _mark(found: Comparison) -> str:
+def _mark(found: Summary) -> str:
     """What the mark means, and on how many of the compared problems (each once for all its types) of which experiments
     it is so.
     """
@@ -225,7 +225,7 @@ def _mark(found: Comparison) -> str:
     return f"{MARK} marks a ratio with a partially tuned kernel. Problems with one: {', '.join(said)}." if said else ""
 
 
-def _gaps(frame: pd.DataFrame, found: Comparison, names: Names) -> Iterator[str]:
+def _gaps(frame: pd.DataFrame, found: Summary, names: Names) -> Iterator[str]:
     """What could not be set side by side, each with its name."""
     yield from found.gaps
     compared = set(found.points.loc[found.points["compared"], "experiment"])

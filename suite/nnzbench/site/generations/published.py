@@ -46,9 +46,9 @@ class Ceilings(NamedTuple):
         """Peak rate of arithmetic class `f32`, `tf32`, `f16` or `bf16`."""
         return {"f32": self.fp32_tflops, "tf32": self.tf32_tflops}.get(math_class, self.f16_tflops)
 
-    def bandwidth(self, moved: float, policy: str) -> tuple[float, str]:
-        """(1e9 bytes per second, `L2` or `device`) for operands of `moved` bytes: hot ones that fit stay in L2."""
-        return (self.l2_gbs, "L2") if policy == "hot" and moved <= self.l2_bytes else (self.copy_gbs, "device")
+    def bandwidth(self, moved: float, policy: str) -> float:
+        """1e9 bytes per second for operands of `moved` bytes: hot ones that fit stay in L2, others in device memory."""
+        return self.l2_gbs if policy == "hot" and moved <= self.l2_bytes else self.copy_gbs
 
 
 def measured(environment: Mapping[str, Any]) -> Ceilings:

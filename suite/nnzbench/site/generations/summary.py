@@ -34,7 +34,7 @@ LATER = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Summary:
     """What the problems that two or more GPUs have in common say. All ratios are rows of `facts`."""
 
     points: pd.DataFrame
@@ -49,22 +49,17 @@ class Comparison:
     """Sentences on problems that could not be compared."""
 
 
-def compare(frame: pd.DataFrame, names: Names) -> Comparison:
+def compare(frame: pd.DataFrame, names: Names) -> Summary:
     """Compares the rows of `comparison.tabulate`; `names` says what GPUs are called."""
+    frame = frame.assign(on=" on " + frame["gpu_key"].map(names))
     points = frame[(frame["role"] != "") | frame["alike"]].copy()
     points["compared"], gaps = _comparable(points)
     points["group"] = _groups(points)
     points["cut"] = points["untuned"] != ""
-    points["speedup_untuned"] = points["speedup_untuned"].astype(bool)
-    points["gpu_key"] = list(zip(points["gpu"], points["kind"], strict=True))
-    pairs = [*_speedups(points, names), *_gains(points, names), *_arithmetic(points, frame, names)]
-    pairs += _collections(frame, names)
-    kept = [*KEY, "us", "over_us", "printed", "tuned", "one_run", "fact", "of", "gpu", "older"]
-    parts = [one for one in pairs if len(one)]
-    every = pd.concat(parts)[kept] if parts else pd.DataFrame(columns=kept)
-    facts = facts_of_pairs(every)
-    about_them = every.drop_duplicates(KEY)[[*KEY, "fact", "of", "gpu", "older"]]
-    return Comparison(points, facts.merge(about_them, on=KEY), _shares(points), tuple(gaps))
+    found = [*_speedups(points), *_gains(points, names), *_arithmetic(points, frame), *_collections(frame)]
+    pairs = pd.concat([one for one in found if len(one)] or found)
+    more = pairs.drop_duplicates(KEY)[[*KEY, "fact", "of", "gpu", "older"]]
+    return Summary(points, facts_of_pairs(pairs).merge(more, on=KEY), _shares(points), tuple(gaps))
 
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
@@ -119,25 +114,28 @@ def _span(levels: Iterable[float]) -> str:
     return percent(low) if low == high else f"{100 * low:.4g}–{percent(high)}"
 
 
-def _pairs(rows: pd.DataFrame, fact: str, **columns: Any) -> pd.DataFrame:
-    """Pairs of `table.facts_of_pairs`; `older` is the GPU of the baseline where it is another."""
-    filled = {"printed": float("nan"), "one_run": True, "older": None, "tuned": True, "of": rows["group"]}
-    return rows.assign(fact=fact, **(filled | columns))
+def _pairs(
+    rows: pd.DataFrame, fact: str, us: Any, over_us: Any, subject: Any, baseline: Any, tuned: Any,
+    group: Any = None, older: GpuKey | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """Pairs of `table.facts_of_pairs`, of the groups and GPUs of `rows`; `older` is the GPU of the baseline where it is
+    another."""
+    said = {"group": rows["group"] if group is None else group, "subject": subject, "baseline": baseline}
+    said |= {name: rows[name] for name in ("experiment", "policy")} | {"us": us, "over_us": over_us, "tuned": tuned}
+    said |= {"fact": fact, "gpu": rows["gpu_key"], "of": rows["group"]}
+    said |= {"printed": float("nan"), "one_run": older is None, "older": pd.Series([older] * len(rows), rows.index)}
+    return pd.DataFrame(said, rows.index)
 
 
-def _speedups(points: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
+def _speedups(points: pd.DataFrame) -> list[pd.DataFrame]:
     """The like sparse kernel over the baseline of the same GPU: of each group, and of each problem with its kernel."""
     rows = points[points["compared"] & points["alike"]]
-    gpus = rows["gpu_key"].map(names)
-    told = {"us": 1.0, "over_us": rows["speedup"], "tuned": ~rows["speedup_untuned"], "gpu": rows["gpu_key"]}
-    baseline = rows["baseline"] + " on " + gpus
+    baseline, tuned = rows["baseline"] + rows["on"], ~rows["speedup_untuned"]
+    alone = rows["group"] + ", " + rows["case"]
     return [
-        _pairs(rows, "speed-up", subject="sparse on " + gpus, baseline=baseline, **told),
-        _pairs(
-            rows, "problem", subject=rows["kernel"] + " on " + gpus, baseline=baseline,
-            **(told | {"group": rows["group"] + ", " + rows["case"]}),
-        ),
-    ]  # fmt: skip
+        _pairs(rows, "speed-up", 1.0, rows["speedup"], "sparse" + rows["on"], baseline, tuned),
+        _pairs(rows, "problem", 1.0, rows["speedup"], rows["kernel"] + rows["on"], baseline, tuned, group=alone),
+    ]
 
 
 def _gains(points: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
@@ -151,14 +149,13 @@ def _gains(points: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
         for old in keys:
             for newer in order[order.index(old[0]) + 1 :]:
                 new = (newer, "measured" if (newer, "measured") in keys else "published")
-                found = _gain(here, old, new, names) if {old, new} <= there else []
-                if found:
+                if {old, new} <= there and (found := _gain(here, old, new)):
                     out += found
                     break
     return out
 
 
-def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey, names: Names) -> list[pd.DataFrame]:
+def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey) -> list[pd.DataFrame]:
     """Pairs of each of `LATER`, on the problems that both GPUs have the sparse kernel of; none without any."""
 
     def both(chosen: pd.Series[bool]) -> pd.DataFrame:
@@ -172,23 +169,18 @@ def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey, names: Names) -> list[pd
     mine = mine[mine.index.isin(sparse.index)]
     sheets = published.data_sheet(old[0]), published.data_sheet(new[0])
 
-    def told(some: pd.DataFrame, name: str, us: Any, over: Any, tuned: Any = True) -> pd.DataFrame:
-        ends = [f"{LATER[name]} on {names[key]}" for key in (new, old)]
-        said = {"subject": ends[0], "baseline": ends[1], "us": us, "over_us": over, "tuned": tuned, "one_run": False}
-        return _pairs(some, name, gpu=pd.Series([new] * len(some), some.index),
-                      older=pd.Series([old] * len(some), some.index), **said)  # fmt: skip
+    ends = [rows.loc[rows["gpu_key"] == key, "on"].iloc[0] for key in (new, old)]
 
-    def tuned(some: pd.DataFrame, column: str) -> Any:
-        return ~(some[column] | some[f"{column}_old"])
+    def pairs(some: pd.DataFrame, name: str, us: Any, over_us: Any, cut: str = "") -> pd.DataFrame:
+        tuned = ~(some[cut] | some[f"{cut}_old"]) if cut else True
+        return _pairs(some, name, us, over_us, LATER[name] + ends[0], LATER[name] + ends[1], tuned, older=old)
 
     return [
-        told(dense, "dense", dense["time_us"], dense["time_us_old"], tuned(dense, "cut")),
-        told(sparse, "sparse", sparse["time_us"], sparse["time_us_old"], tuned(sparse, "cut")),
-        told(sparse, "quotient", sparse["speedup"], sparse["speedup_old"], tuned(sparse, "speedup_untuned")),
-        *(
-            told(some, name, *(_least(some, sheet) for sheet in sheets[::-1]))
-            for some, name in ((mine, "dense sheet"), (sparse, "sparse sheet"))
-        ),
+        pairs(dense, "dense", dense["time_us"], dense["time_us_old"], "cut"),
+        pairs(sparse, "sparse", sparse["time_us"], sparse["time_us_old"], "cut"),
+        pairs(sparse, "quotient", sparse["speedup"], sparse["speedup_old"], "speedup_untuned"),
+        pairs(mine, "dense sheet", _least(mine, sheets[1]), _least(mine, sheets[0])),
+        pairs(sparse, "sparse sheet", _least(sparse, sheets[1]), _least(sparse, sheets[0])),
     ]
 
 
@@ -204,29 +196,24 @@ def _least(rows: pd.DataFrame, ceilings: published.Ceilings) -> list[float]:
     ]
 
 
-def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
+def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame) -> list[pd.DataFrame]:
     """The best fp32 sparse kernel over the fastest dense product in fp32, TF32 and fp16, on each measured GPU."""
     best = points[(points["role"] == "best") & (points["kind"] == "measured") & (points["math"] == "f32")]
-    libraries = {name for name in set(frame["kernel"]) if about(name).work == "dense"}
-    dense = frame[frame["kernel"].isin(libraries) & (frame["kind"] == "measured") & frame["time_us"].notna()]
+    multiplies_all = frame["kernel"].map(lambda name: about(name).work == "dense")
+    dense = frame[multiplies_all & (frame["kind"] == "measured") & frame["time_us"].notna()]
     case = ["gpu", "experiment", "case", "policy"]
     out = []
     for math_class in ("f32", "tf32", "f16"):
         some = dense[dense["math"] == math_class].groupby(case)
         fastest = some["time_us"].min().to_frame("over_us").assign(over_cut=some["untuned"].agg("".join))
         both = best.merge(fastest.reset_index(), on=case)
-        gpus = both["gpu_key"].map(names)
-        out.append(
-            _pairs(
-                both, "arithmetic", subject="best sparse fp32 on " + gpus, us=both["time_us"],
-                gpu=both["gpu_key"], baseline=f"fastest dense {MATHS[math_class]} on " + gpus,
-                tuned=(both["untuned"] + both["over_cut"]) == "",
-            )
-        )  # fmt: skip
+        ends = "best sparse fp32" + both["on"], f"fastest dense {MATHS[math_class]}" + both["on"]
+        tuned = (both["untuned"] + both["over_cut"]) == ""
+        out.append(_pairs(both, "arithmetic", both["time_us"], both["over_us"], *ends, tuned))
     return out
 
 
-def _collections(frame: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
+def _collections(frame: pd.DataFrame) -> list[pd.DataFrame]:
     """Sputnik over the best cuSPARSE algorithm on each measured GPU, of the sets that the paper prints one mean of."""
     out = []
     rows = frame[(frame["kind"] == "measured") & (frame["policy"] == "hot")]
@@ -234,18 +221,10 @@ def _collections(frame: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
         here = rows[(rows["experiment"] == one.experiment) & (rows["op"] == one.op) & (rows["math"] == one.math)]
         ours = here[here["kernel"] == ("sputnik" if one.op == "spmm" else "sputnik_sddmm")]
         library = here.loc[here["kernel"] == "cusparse", ["gpu", "case", "time_us", "untuned"]]
-        both = ours.merge(library, on=["gpu", "case"], suffixes=("", "_over"))
-        keys = pd.Series([(gpu, "measured") for gpu in both["gpu"]], both.index, object)
-        gpus = keys.map(names)
-        group = collection(one)
-        out.append(
-            _pairs(
-                both.assign(group=group), "collection", subject="sputnik on " + gpus, baseline="cuSPARSE on " + gpus,
-                us=both["time_us"], over_us=both["time_us_over"], gpu=keys, of=group,
-                tuned=(both["untuned"] + both["untuned_over"]) == "",
-            )
-        )  # fmt: skip
-    return [one for one in out if len(one)]
+        both = ours.merge(library, on=["gpu", "case"], suffixes=("", "_over")).assign(group=collection(one))
+        ends, tuned = ("sputnik" + both["on"], "cuSPARSE" + both["on"]), (both["untuned"] + both["untuned_over"]) == ""
+        out.append(_pairs(both, "collection", both["time_us"], both["time_us_over"], *ends, tuned))
+    return out
 
 
 def collection(one: Any) -> str:
