@@ -122,7 +122,7 @@ def take_in(archive: Path, reports: Path) -> int:
     nnzbench.main(["report", *names, "--reports", str(reports)], standalone_mode=False)
     generations.write(reports)
     print(f"{len(targets)} result sets of {gpu} are in {reports}, their pages and the one of all GPUs are drawn.")
-    print("The pull request (`nnzbench report` would redraw index.html too):")
+    print("The pull request:")
     print(f"  git switch -c results-{gpu} && git add {reports.name} && git commit -m 'Results of {gpu}'")
     print(f"  git push -u origin results-{gpu}, and open it where the forge asks to")
     return 0

@@ -1,4 +1,4 @@
-"""What mkdocs.yml can't say: all result pages stand in the navigation, and reports/index.html beside its README."""
+"""What mkdocs.yml can't say: the navigation has all result pages, and beside them reports/index.html, drawn here."""
 
 import logging
 import re
@@ -6,6 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from mkdocs.structure.files import File, InclusionLevel
+
+from nnzbench.site.build import draw_index, find
 
 log = logging.getLogger("mkdocs.hooks.site")
 INDEX = "reports/index.html"
@@ -28,15 +30,19 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Adds index.html under its other name."""
+    """Draws index.html, which git does not keep, and adds it under its other name."""
+    reports = Path(config.docs_dir, "reports").resolve()
+    draw_index(reports, find(reports), {})
     made = File(INDEX, config.docs_dir, config.site_dir, config.use_directory_urls, dest_uri=SHOWN_AS)
     made.inclusion = InclusionLevel.INCLUDED
     files.append(made)
     return files
 
 
-def on_page_markdown(markdown, **_):
-    """Lets Markdown within <details> be Markdown, as on a code host."""
+def on_page_markdown(markdown, page, **_):
+    """Lets Markdown within <details> be Markdown, as on a code host; READMEs that name index.html link it here."""
+    if page.file.src_uri in ("README.md", "reports/README.md"):
+        markdown = re.sub(r"`((?:reports/)?index\.html)`", r"[\1](\1)", markdown)
     return markdown.replace("<details>", '<details markdown="1">')
 
 

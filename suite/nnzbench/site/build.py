@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.context
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -118,15 +118,27 @@ def build(
     claims_page.write_together(reports)
     if everything:
         progress.step(html.NAME)
-        for name in {folder.parent.name for every in everything.values() for folder in every} - set(slugs):
-            with suppress(RecordError):  # a GPU whose pages are not drawn comes last where its records are refused
-                covered[name] = coverage.of_gpu(reports, name, {})
-        order = sorted(covered, key=lambda name: coverage.rank(name, covered[name].cells))
-        html.write(reports, list(EXPERIMENTS), everything, order)
+        order = draw_index(reports, everything, covered)
         if readme:
             headlines.write_headline(reports, order)
         progress.advance()
     return built
+
+
+def draw_index(
+    reports: Path, everything: Mapping[str, Sequence[Path]], covered: Mapping[str, coverage.Counted]
+) -> list[str]:
+    """Writes index.html on everything that `find` finds; GPUs in its order, the most fully recorded first.
+
+    `covered` has what is counted already; a GPU whose records are refused comes last.
+    """
+    counted = dict(covered)
+    for gpu in {folder.parent.name for every in everything.values() for folder in every} - set(counted):
+        with suppress(RecordError):
+            counted[gpu] = coverage.of_gpu(reports, gpu, {})
+    order = sorted(counted, key=lambda gpu: coverage.rank(gpu, counted[gpu].cells))
+    html.write(reports, list(EXPERIMENTS), everything, order)
+    return order
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ def headline(folder: Path) -> str:
     ][:1]
     told = (
         f"Times as fast, geometric means, hot L2 (whole models: one graph of all layers, over the dense fp16 model); "
-        f"cuBLAS fp32 is the baseline of most papers. Each ratio is a row of its page's `facts.csv`. Everything with "
-        f"filters: [{root}/index.html]({root}/index.html) (download it; it needs no network). The "
-        f"papers' claims, judged: [claims]({root}/claims/README.md)."
+        f"cuBLAS fp32 is the baseline of most papers. Each ratio is a row of its page's `facts.csv`. Everything on "
+        f"one page with filters: `nnzbench report --reports {root}` draws `{root}/index.html` (it needs no network). "
+        f"The papers' claims, judged: [claims]({root}/claims/README.md)."
     )
     return "\n\n".join([*pictures, markdown(heads, found, left=4), told])
 
