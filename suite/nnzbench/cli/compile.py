@@ -1,76 +1,62 @@
 """`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU.
 
-Asked for everything, it does what a change must pass in a few minutes: every program for the architectures that the
-table marks `whole`, and for the others a sample of each kernel: every entry point on each, and on one of those with the
-same capabilities every value of every define and every part of a generated program's variant. A program that no `whole`
-architecture has is compiled for one that has it. `--all`, `--arch` and `--kernel` build all that they name.
+Asked for everything, it takes the sample of `samples.py`, what a change must pass in a few minutes. `--all`, `--arch`
+and `--kernel` build all that they name.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 
-from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, Job
 from nnzbench.build.pool import compile_many
-from nnzbench.cli import options, programs
+from nnzbench.cli import options, programs, samples
 from nnzbench.cli.chosen import choose_experiments
-from nnzbench.cli.programs import Row, details, summary
-from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
-from nnzbench.kernels.samples import sample_plans
+from nnzbench.cli.samples import Wanted
+from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.measure.sweep import Choice
-from nnzbench.plans.architectures import architecture, compiled_architectures, number, whole_architectures
+from nnzbench.plans.architectures import compiled_architectures, number
 from nnzbench.plans.plan import Launch, Resources, Unsupported
 from nnzbench.plans.tiles import occupancy
 from nnzbench.problems.experiment import unknown
 from nnzbench.progress import progress_bar, terminal
 
-SUPPORT = "(support)"
-"""Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""
-
 Made = Compiled | CompileError
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """Where a compiled program's numbers go."""
+class Row:
+    """One entry point of one variant on one architecture. None where the compiler or the launch does not tell."""
 
     kernel: str
     variant: str
-    job: Job
-    launches: tuple[Launch, ...]
-
-    @property
-    def generated(self) -> bool:
-        """Whether the program is its plan's own text, which its variant names, and not a file with defines."""
-        return "\n" in self.job.source
-
-    def group(self) -> str:
-        """What a sample is taken of: the programs of a file, or those that a kernel generates."""
-        return self.kernel if self.generated else self.job.source
-
-    def program(self) -> tuple[object, ...]:
-        """The same for one program on several architectures."""
-        return self.group(), *([self.variant] if self.generated else self.job.options())
-
-    def traits(self) -> set[Hashable]:
-        """What a sample of the group's programs must have once: entry points on each architecture, and values for each
-        set of capabilities, as sources branch by what an architecture can do.
-        """
-        values = re.split(r"[_ ]", self.variant) if self.generated else self.job.options()
-        can = architecture(f"sm_{number(self.job.arch)}").capabilities
-        entries = {(self.job.arch, entry) for entry in (*(launch.entry for launch in self.launches), "any")}
-        return {*entries, *((can, value) for value in values)}
+    entry: str
+    arch: str
+    status: str
+    """`ok`, `unsupported`, `compile-error` or `launch-error` (not one block fits on an SM)."""
+    reason: str = ""
+    threads: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    """Static plus dynamic, per block."""
+    spill_bytes: int | None = None
+    code_bytes: int | None = None
+    occupancy: float | None = None
+    """Theoretical: resident warps over the most an SM holds."""
+    limiter: str | None = None
+    compile_ms: float | None = None
+    cached: bool | None = None
 
 
 @click.command()
@@ -115,21 +101,20 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         choice = Choice(kernels=names or None, candidates=asked.candidates)
         failed = [programs.compile_all(run, known, choice, one) for one in chosen]
         ctx.exit(1 if any(failed) else 0)
-    errors = terminal(stderr=True)
     wished = [known[name] for name in dict.fromkeys(names or known)]
+    refused: dict[tuple[str, str], str] = {}
     if sample:
-        wanted = _first_look(wished, chosen, sample)
-        rows: list[Row] = []
+        wanted = samples.first_look(wished, chosen, sample)
     else:
-        wanted, rows = _wanted(wished, chosen)
-        if not names:
-            wanted += _support(wanted, known, chosen)
+        wanted, refused = samples.programs_of(wished, chosen)
+    if not (names or sample):
+        wanted += samples.support_files(wanted, known, chosen)
     possible = len({one.job.identity() for one in wanted})
     if not (asked.everything or arches or names or sample):
-        wanted = _sampled(wanted)
+        wanted = samples.sampled(wanted)
     built = _build([one.job for one in wanted])
-    for one in wanted:
-        rows += _rows(one, built[one.job.identity()])
+    rows = [Row(kernel, "", "", arch, "unsupported", reason) for (kernel, arch), reason in refused.items()]
+    rows += [row for one in wanted for row in _rows(one, built[one.job.identity()])]
     place: dict[tuple[str, str, str], int] = {}  # the architectures of a variant side by side, as variants came
     rows.sort(key=lambda row: place.setdefault((row.kernel, row.variant, row.entry), len(place)))
     each = asked.every_entry or arches or names
@@ -138,6 +123,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     elif not sample or each:
         screen = terminal()
         (screen if screen.is_terminal else terminal(width=200)).print(details(rows) if each else summary(rows, chosen))
+    errors = terminal(stderr=True)
     _explain(rows, wanted, built, errors)
     wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)
     share = f" of {possible}" if len(built) < possible else ""
@@ -167,91 +153,6 @@ def _arches(asked: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(possible)
 
 
-def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Wanted], list[Row]]:
-    """What to compile, each variant's program once, and a row for each architecture a kernel does not support."""
-    wanted, refused = [], []
-    for kernel in chosen:
-        for arch in arches:
-            seen = set()
-            try:
-                for plan in sample_plans(kernel, arch):
-                    for stage in plan.stages():
-                        job = Job.of(stage, arch)
-                        if (plan.variant, job.identity()) not in seen:
-                            seen.add((plan.variant, job.identity()))
-                            wanted.append(_Wanted(kernel.name, plan.variant, job, stage.launches))
-            except Unsupported as reason:
-                refused.append(Row(kernel.name, "", "", arch, "unsupported", str(reason)))
-    return wanted, refused
-
-
-def _first_look(chosen: list[Kernel], arches: tuple[str, ...], count: int) -> list[_Wanted]:
-    """The first program of `count` kernels on each architecture, going on with the next kernels on the next one."""
-    found, at = [], 0
-    for arch in arches:
-        made = 0
-        for _ in range(len(chosen)):
-            if made == count:
-                break
-            kernel = chosen[at % len(chosen)]
-            at += 1
-            try:
-                plan = next(iter(sample_plans(kernel, arch)), None)
-            except Unsupported:
-                continue
-            if plan is not None:
-                stage = plan.stages()[0]
-                found.append(_Wanted(kernel.name, plan.variant, Job.of(stage, arch), stage.launches))
-                made += 1
-    return found
-
-
-def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Iterable[str]) -> list[_Wanted]:
-    """The `.cu` files that no plan names: they must compile as they are, without defines.
-
-    A kernel that has no plan on these architectures is asked for another's, so that its file does not pass for one.
-    """
-    used = {one.job.source for one in wanted}
-    for name in known.keys() - {one.kernel for one in wanted}:
-        for arch in compiled_architectures():
-            try:
-                used |= {stage.source for plan in sample_plans(known[name], arch) for stage in plan.stages()}
-                break
-            except Unsupported:
-                continue
-    unused = sorted(path.name for path in paths.kernels_cu().glob("*.cu") if path.name not in used)
-    return [_Wanted(SUPPORT, name, Job("cuda", name, arch), ()) for name in unused for arch in arches]
-
-
-def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
-    """All of `whole` architectures; of each group elsewhere, programs with all of its traits, and those only there."""
-    names = whole_architectures()
-    whole = {one.job.identity(): one.program() for one in wanted if f"sm_{number(one.job.arch)}" in names}
-    known = {*whole.values()}
-    groups: dict[str, dict[str, set[Hashable]]] = {}
-    for one in wanted:
-        if one.job.identity() not in whole:
-            new = set() if one.program() in known else {one.program()}
-            groups.setdefault(one.group(), {}).setdefault(one.job.identity(), set()).update(one.traits() | new)
-    sample = {*whole, *(name for members in groups.values() for name in cover(members))}
-    return [one for one in wanted if one.job.identity() in sample]
-
-
-def cover(members: Mapping[str, Set[Hashable]]) -> list[str]:
-    """Members in which each trait of any member occurs at least once; as few as a greedy choice finds.
-
-    Each step takes the member with the most traits that are still missing, the first of several; one without traits is
-    never taken. The same members in the same order always give the same answer.
-    """
-    missing: set[Hashable] = set().union(*members.values())
-    taken = []
-    while missing:
-        name = max(members, key=lambda one: len(members[one] & missing))
-        missing -= members[name]
-        taken.append(name)
-    return taken
-
-
 def _build(jobs: Iterable[Job]) -> dict[str, Made]:
     distinct = {job.identity(): job for job in jobs}
     made = compile_many(list(distinct.values()))
@@ -264,7 +165,7 @@ def _build(jobs: Iterable[Job]) -> dict[str, Made]:
     return built
 
 
-def _rows(one: _Wanted, made: Made) -> Iterator[Row]:
+def _rows(one: Wanted, made: Made) -> Iterator[Row]:
     row = Row(one.kernel, one.variant, "", one.job.arch, "ok")
     if isinstance(made, CompileError):
         yield replace(row, status="compile-error", reason=str(made))
@@ -291,7 +192,7 @@ def _with_resources(row: Row, used: Resources | None, launch: Launch | None) -> 
     return row
 
 
-def _explain(rows: Iterable[Row], wanted: Iterable[_Wanted], built: Mapping[str, Made], errors: Console) -> None:
+def _explain(rows: Iterable[Row], wanted: Iterable[Wanted], built: Mapping[str, Made], errors: Console) -> None:
     """Reasons for what is not ok, and each failing program's log once."""
     for row in rows:
         if row.status != "ok":
@@ -302,3 +203,45 @@ def _explain(rows: Iterable[Row], wanted: Iterable[_Wanted], built: Mapping[str,
     for log, one in logs.items():
         errors.print(f"\n{one.job.name()}, {' '.join(one.job.options())}, {one.job.arch}:", style="red", soft_wrap=True)
         errors.print(log, markup=False, highlight=False, soft_wrap=True)
+
+
+def details(rows: Iterable[Row]) -> Table:
+    """A row per entry point of every variant, its architectures side by side."""
+    table = Table("kernel", "variant", "entry", "arch")
+    for heading in ("registers", "shared B", "spills B", "code B", "threads", "occupancy", "ms"):
+        table.add_column(heading, justify="right")
+    before: tuple[str, ...] = ()
+    for row in rows:
+        label = (row.kernel, row.variant, row.entry)
+        head = ("", "", "") if label == before else label
+        before = label
+        share = "" if row.occupancy is None else f"{row.occupancy:.0%} ({row.limiter})"
+        counts = (row.registers, row.shared_bytes, row.spill_bytes, row.code_bytes, row.threads)
+        spent = "" if row.compile_ms is None else f"{row.compile_ms:.0f}{' cached' if row.cached else ''}"
+        cells = ("" if count is None else str(count) for count in counts)
+        table.add_row(*head, row.arch, *cells, share, spent if row.status == "ok" else f"[red]{row.status}[/red]")
+    return table
+
+
+def summary(rows: Sequence[Row], arches: Iterable[str]) -> Table:
+    """A line per kernel, a column per architecture: entry points compiled, of those spilling (s), failed (!)."""
+    table = Table("kernel", title="entry points compiled; s: of these with spills, !: failed, -: not for it")
+    columns = list(arches)
+    for arch in columns:
+        table.add_column(arch, justify="right")
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for row in rows:
+        base = row.arch if row.arch in columns else f"sm_{number(row.arch)}"
+        counts[row.kernel, base, row.status] += 1
+        counts[row.kernel, base, "spills"] += bool(row.spill_bytes)
+    for kernel in dict.fromkeys(row.kernel for row in rows):
+        table.add_row(kernel, *(_cell(counts, kernel, arch) for arch in columns))
+    return table
+
+
+def _cell(counts: Counter[tuple[str, str, str]], kernel: str, arch: str) -> str:
+    ok, spills = counts[kernel, arch, "ok"], counts[kernel, arch, "spills"]
+    failed = counts[kernel, arch, "compile-error"] + counts[kernel, arch, "launch-error"]
+    if not ok + failed:
+        return "-"
+    return f"{ok}" + f" s{spills}" * bool(spills) + f" [red]!{failed}[/red]" * bool(failed)
