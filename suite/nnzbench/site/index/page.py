@@ -24,13 +24,12 @@ from nnzbench.report.data import context
 from nnzbench.report.data.text import GAP, environment
 from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
+from nnzbench.site.generations.page import FOLDER as GENERATIONS
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
 from nnzbench.site.index.headlines import answers
 
 NAME = "index.html"
-GENERATIONS = "generations"
-"""Folder of the page that compares GPUs."""
 STATIC = files("nnzbench.report") / "static"
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "asked.js", "map.js", "index.js")
 """In the order in which they need each other."""
