@@ -7,26 +7,24 @@ The conftest files of the checkout import the hooks below.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from nnzbench import devices
 from nnzbench.kernels.registry import kernels
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import CHECK
+from nnzbench.measure.attempts import CHECK, Tried
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, plan_work
-from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.measure.steps import Step
+from nnzbench.measure.sweep import Choice, Run, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Policy
-from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference, reference
+from nnzbench.progress import RunProgress
+from nnzbench.records.folder import Kept
 from nnzbench.records.record import is_fault
 
 PARAMETERS = ("experiment", "problem", "dtype", "kernel", "policy")
@@ -65,14 +63,6 @@ class Case:
         return (self.problem.experiment, self.problem.name, self.problem.dtype, self.kernel, self.policy or CHECK)
 
 
-class Tried(NamedTuple):
-    """A candidate and what became of it."""
-
-    variant: str
-    math: str
-    outcome: Outcome
-
-
 class Bench:
     """Runs cases on the session's device; what one problem and kernel share between tests is kept meanwhile."""
 
@@ -80,14 +70,13 @@ class Bench:
         self.session = session
         self.no_gpu = no_gpu
         """Why there is no GPU; empty where there is one."""
+        self._choice = Choice(quick=True, candidates=CHECKED_CANDIDATES) if no_gpu else Choice()
         self._cases: dict[tuple[str, ...], Case] = {}
-        self._made: tuple[Problem, Operands, Callable[[], Reference]] | None = None
         self._tuned: tuple[Problem, str, list[Tried]] | None = None
 
     def cases(self, name: str) -> list[Case]:
         """The cases of an experiment: all of it on a GPU, the smallest problems on the processor."""
         one = experiment(name)
-        choice = Choice(quick=bool(self.no_gpu))
         policies: tuple[Policy | None, ...] = (None,) if self.no_gpu else one.policies
 
         def small(one: Problem) -> bool:
@@ -95,7 +84,7 @@ class Bench:
 
         cases = [
             Case(problem, kernel, policy)
-            for problem, names in plan_work(one, self.session.kernels, choice, small)
+            for problem, names in plan_work(one, self.session.kernels, self._choice, small)
             for kernel in names
             for policy in policies
         ]
@@ -108,7 +97,7 @@ class Bench:
         Fails where a variant computes something wrong, skips where none runs, else reports the fastest.
         """
         case = self._cases[parameters]
-        tried = self._try(case, experiment(case.problem.experiment).policies)
+        tried = self._try(case)
         bad = [one for one in tried if is_fault(one.outcome.status, case.kernel)]
         if bad:
             pytest.fail("\n".join(f"{one.variant}: {one.outcome.status}: {one.outcome.reason}" for one in bad))
@@ -120,33 +109,15 @@ class Bench:
         if case.policy is not None:
             _report(benchmark, case, case.policy, good)
 
-    def _try(self, case: Case, policies: tuple[Policy, ...]) -> list[Tried]:
+    def _try(self, case: Case) -> list[Tried]:
+        """All candidates of a kernel, tried once for its tests under every policy."""
         if self._tuned is None or self._tuned[:2] != (case.problem, case.kernel):
-            self._tuned = (case.problem, case.kernel, list(self._all(case, () if self.no_gpu else policies)))
+            one = experiment(case.problem.experiment)
+            run = Run(one, self.session, Kept(), self._choice)
+            run.attempts.tried = tried = list[Tried]()
+            run.perform(Step(one.name, one.paper, case.problem, (case.kernel,)), RunProgress())
+            self._tuned = (case.problem, case.kernel, tried)
         return self._tuned[2]
-
-    def _data(self, problem: Problem) -> tuple[Operands, Callable[[], Reference]]:
-        """Operands, and the reference once it is asked for: kernels of one problem follow each other."""
-        if self._made is None or self._made[0] != problem:
-            try:
-                operands = make_operands(problem)
-            except MatrixError as error:
-                pytest.skip(f"no operands: {error}")
-            self._made = (problem, operands, functools.cache(lambda: reference(problem, operands)))
-        return self._made[1:]
-
-    def _all(self, case: Case, policies: tuple[Policy, ...]) -> Iterator[Tried]:
-        device = self.session.device
-        operands, truth = self._data(case.problem)
-        limit = CHECKED_CANDIDATES if self.no_gpu else None
-        kernel = self.session.kernels[case.kernel]
-        conditions = Conditions(policies, operands=operands)
-        for candidate in enumerate_candidates(kernel, case.problem, operands, device, limit):
-            if isinstance(candidate, Outcome):
-                yield Tried("", "", candidate)
-                continue
-            outcome = try_candidate(candidate, device.timer, truth, conditions, self.session.warm_up)
-            yield Tried(candidate.variant, candidate.math, outcome)
 
 
 def _report(benchmark: Any, case: Case, policy: Policy, good: list[Tried]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -16,9 +15,10 @@ from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.facts.crossover import WIDEST, crossing
 from nnzbench.kernels.registry import about, baselines
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import Attempts, Subject
+from nnzbench.measure.attempts import Attempts
 from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
@@ -26,7 +26,6 @@ from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import OF_MODELS
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem, name_of
-from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Record
@@ -173,7 +172,7 @@ class Asked:
         self.rows: list[Record] = []
         policies = OF_MODELS if session.device.timer is not None else ()
         self.attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self.rows)
-        subject = Subject(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
+        subject = Subject(problem, self._operands)
         self._sizes = _Sizes(self._operands)
         self.search = Search(subject, self._operands, names, self.attempts, progress, self._sizes)
 

@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -19,16 +20,17 @@ from nnzbench import devices, paths
 from nnzbench.cli import INTERRUPTED, options, programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
 from nnzbench.cluster.engine import connected, crowding, local_resources
-from nnzbench.cluster.scheduler import Scheduler
+from nnzbench.cluster.run import ClusterRun
 from nnzbench.devices import DEVICES, Device, cpu_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure import phases
 from nnzbench.measure.attempts import Counts
-from nnzbench.measure.budget import carry_out, make_schedule
+from nnzbench.measure.budget import make_schedule
 from nnzbench.measure.costs import Costs, learn
-from nnzbench.measure.session import open_session
-from nnzbench.measure.sweep import Choice, Summary, all_problems, opened, plan_work, run_experiment
+from nnzbench.measure.session import Session, open_session
+from nnzbench.measure.steps import Queue
+from nnzbench.measure.sweep import Choice, Summary, all_problems, carry_out, opened, run_experiment
 from nnzbench.plans.architectures import architecture
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import POLICIES, Experiment
@@ -262,47 +264,39 @@ class _Task:
         return {one.name: typical(one.name, all_problems(one, self.choice)) for one in self.chosen}
 
     def here(self) -> list[Summary]:
+        """In this process: one experiment after another or, within a time, all of them at once."""
+        budget = self.request.budget
         with closing(self.request.open()) as device:
-            if self.request.budget is None:
-                return self._everything(device)
-            return self._within(self.request.budget, device, self.learn(device.timer is not None))
+            costs = None if budget is None else self.learn(device.timer is not None)
+            with self.progress() as progress:
+                session = open_session(device, self.known, progress.tell)
+                if device.link and self.choice.limit and costs is None:  # few of each: together on all processors
+                    programs.compile_all(self.chosen, self.known, self.choice, device.arch, device.link)
+                if costs is None:
+                    places = ((one, self.place(device.gpu, one.name)) for one in self.chosen)
+                    summaries = [run_experiment(one, session, at, self.choice, progress) for one, at in places]
+                else:
+                    summaries = self._within(costs, session, progress)
+                for line in (*phases.lines(session.work.phases.seconds), *total(summaries).explain()):
+                    progress.note(line)
+                return summaries
 
-    def _everything(self, device: Device) -> list[Summary]:
-        with self.progress() as progress:
-            session = open_session(device, self.known, progress.tell)
-            if device.link and self.choice.limit:  # few of each: all together keep all processors at work
-                programs.compile_all(self.chosen, self.known, self.choice, device.arch, device.link)
-            summaries = [
-                run_experiment(one, session, self.place(device.gpu, one.name), self.choice, progress)
-                for one in self.chosen
-            ]
-            for line in (*phases.lines(session.work.phases.seconds), *total(summaries).explain()):
-                progress.note(line)
-        return summaries
-
-    def _within(self, seconds: float, device: Device, costs: Costs) -> list[Summary]:
-        with self.progress() as progress, ExitStack() as folders:
-            session = open_session(device, self.known, progress.tell)
-            work = {one.name: plan_work(one, self.known, self.choice) for one in self.chosen}
-            chosen = [one for one in self.chosen if work[one.name]]
-            places = {one.name: self.place(device.gpu, one.name) for one in chosen}
-            runs = {
-                one.name: folders.enter_context(opened(one, session, places[one.name], self.choice, (), progress))
-                for one in chosen
-            }
+    def _within(self, costs: Costs, session: Session, progress: RunProgress) -> list[Summary]:
+        seconds, device = self.request.budget, session.device
+        place = partial(self.place, device.gpu)
+        with opened(self.chosen, session, place, self.choice, progress, whole=False) as planned:
+            began = session.clock()
             spent = time.monotonic() - self.request.started
-            ends = session.clock() + seconds - spent
-            there = [(one, runs[one.name], work[one.name]) for one in chosen]
-            schedule = make_schedule(there, costs, seconds, spent, typical=self.typical())
+            schedule = make_schedule(planned, costs, seconds, spent, typical=self.typical())
             progress.tell(schedule.line())
             for line in schedule.lines(local_resources() if device.timer is not None else None):
                 progress.note(line)
-            done = carry_out(schedule, runs, session.clock, ends, progress)
-            summaries = [run.summary() for run in runs.values()]
-            spent_on = phases.lines(session.work.phases.seconds)
-            for line in (*done.lines(schedule), *spent_on, *total(summaries).explain()):
+            queue = Queue(schedule.steps, began + seconds - spent, session.clock)
+            progress.start("run", len(schedule.fitting), schedule.until(session.clock(), began + seconds - spent))
+            carry_out(queue, planned, progress)
+            for line in (schedule.took(session.clock() - began), *schedule.unreached(queue.not_done())):
                 progress.note(line)
-            return summaries
+            return [run.summary() for _, run, _ in planned]
 
     def on_cluster(self, kind: str) -> list[Summary]:
         request = self.request
@@ -316,7 +310,7 @@ class _Task:
                 costs, typical = learning.result()
                 what = (self.chosen, self.choice, self.known, self.place, request.device)
                 when = (costs, progress, ends, request.started)
-                summaries = Scheduler(client, *what, *when, queued=kind == "slurm", typical=typical).run()
+                summaries = ClusterRun(client, *what, *when, queued=kind == "slurm", typical=typical).run()
                 for line in total(summaries).explain():
                     progress.note(line)
                 return summaries

@@ -1,6 +1,6 @@
 """Starts or reaches a Dask cluster: a worker per GPU of this host, a scheduler that runs already, or Slurm's jobs.
 
-Dask carries jobs and notices workers that come and go; which worker gets what is decided in `scheduler.py`.
+Dask carries jobs, picks the worker of a GPU and notices workers that come and go; `run.py` says which GPU gets what.
 """
 
 from __future__ import annotations

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, TextIO
 
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
@@ -21,12 +22,11 @@ from nnzbench.measure.attempts import Counts
 from nnzbench.measure.phases import Turn, Work
 from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import Session, open_libraries, open_session
+from nnzbench.measure.steps import Step
 from nnzbench.measure.sweep import Choice, Run
 from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.operands import Maker
-from nnzbench.problems.problem import Problem
 from nnzbench.progress import RunProgress
-from nnzbench.records.beside import Memory, Scope, Tuning
+from nnzbench.records.beside import Memory, Tuning
 from nnzbench.records.folder import Kept
 from nnzbench.records.record import Key, Record
 
@@ -45,30 +45,22 @@ class Introduction:
     timed: bool
     host: str
     unit: str
-    """The GPU's identifier, for the screen; rows and snapshots name neither it nor the host."""
+    """Tells its GPU from others and says nothing of it: the resource that steps for this GPU ask Dask for."""
     process: int
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What is measured once on each GPU, by the first of its workers."""
-
-    peaks: Peaks
     environment: Mapping[str, Any]
+    """Snapshot that its rows name."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One problem in one dtype, with the kernels to run on it."""
+    """Steps of one experiment, of problems with one matrix."""
 
     experiment: Experiment
-    problem: Problem
-    kernels: tuple[str, ...]
-    scope: Scope
+    steps: tuple[Step, ...]
     choice: Choice
     done: Mapping[Key, float | None]
-    """Rows of the problem that are recorded already, with their medians."""
+    """Rows of the problems that are recorded already, with their medians."""
     seconds: float | None = None
     """When no further candidate is begun; None for no limit."""
 
@@ -77,7 +69,7 @@ class Job:
 class Part:
     """What a job brought."""
 
-    snapshot: Mapping[str, Any]
+    job: Job
     records: list[Record] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
@@ -87,7 +79,7 @@ class Part:
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase."""
-    short: tuple[str, ...] = ()
+    short: dict[Step, tuple[str, ...]] = field(default_factory=dict)
     """Kernels with candidates that other processes left no memory for."""
     lost: bool = False
     """The device does not answer any more: the rest of the job is for another process."""
@@ -119,25 +111,17 @@ def _device(name: str | None) -> Device:
     return open_device(name) if name else open_gpu()
 
 
-@functools.cache
-def _maker() -> Maker:
-    """Keeps the matrix of the last job: the next one is often another product with it."""
-    return Maker()
-
-
-@functools.cache
-def _turn(name: str | None, together: bool = False) -> Turn:
-    return turn(_device(name), together)
-
-
 def turn(opened: Device, together: bool = False) -> Turn:
     """Of the processes that share this GPU, whoever started them; several may have it `together`."""
-    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{digest(_introduction(opened))}.lock")
-    return functools.partial(_locked, path, together)
+    return functools.partial(_locked, _lock_of(opened), together)
+
+
+def _lock_of(opened: Device) -> str:
+    return os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{unit_of(opened)}.lock")
 
 
 @contextmanager
-def _locked(path: str, together: bool = False) -> Iterator[None]:
+def _locked(path: str, together: bool = False) -> Iterator[TextIO]:
     """Waits for the others that hold this file, in the order of asking; ends with the process at the latest.
 
     Those that hold it `together` don't wait for each other. The kernel wakes the next one at once: asking again and
@@ -145,93 +129,103 @@ def _locked(path: str, together: bool = False) -> Iterator[None]:
     """
     import fcntl  # not on Windows, where a cluster can't be had but all else can
 
-    with open(path, "a") as file:
+    with open(path, "a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_SH if together else fcntl.LOCK_EX)
         try:
-            yield
+            yield file
         finally:  # closing would leave it to a child that was started meanwhile
+            file.flush()
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def introduce(device: str | None) -> Introduction:
-    """Opens the device. Raises `Unsupported` where there is none."""
-    return _introduction(_device(device))
-
-
-def _introduction(opened: Device) -> Introduction:
+def unit_of(opened: Device) -> str:
+    """Tells one GPU from another and says nothing of either."""
     units = [one.unit for one in visible_gpus()] if opened.timer is not None else []
-    unit = units[0] if units else opened.gpu
-    return Introduction(
-        opened.gpu, opened.name, opened.arch, opened.timer is not None, platform.node(), unit, os.getpid()
-    )
+    return hashlib.sha256(f"{platform.node()} {units[0] if units else opened.gpu}".encode()).hexdigest()[:8]
 
 
-def arrive(libraries: tuple[str, ...], device: str | None) -> Introduction:
+def arrive(libraries: tuple[str, ...], run: str, device: str | None) -> Introduction:
     """Opens the device, and of these kernels those that are libraries, beside other workers that do the same.
 
-    Raises `Unsupported` where there is no device.
+    The first of a GPU's workers in a run measures its peaks. Raises `Unsupported` where there is no device.
     """
     opened = _device(device)
     if isinstance(opened, GpuDevice) and device not in _sessions:  # else it has run something already
-        with _turn(device, together=True)():
+        with turn(opened, together=True)():
             open_libraries(opened, libraries)
-    return introduce(device)
+    unit = unit_of(opened)
+    with _locked(_lock_of(opened)) as file:
+        known = _settled(file, run)
+        if known is None:
+            known = _measured(device, run, unit)
+            file.truncate(0)
+            json.dump(known, file, default=str)
+    work = Work(turn=turn(opened)) if opened.timer is not None else Work()
+    _sessions[device] = Session(opened, kernels(), Peaks(**known["peaks"]), known["environment"], work=work)
+    return Introduction(
+        opened.gpu, opened.name, opened.arch, opened.timer is not None, platform.node(), unit, os.getpid(),
+        known["environment"], tuple(known["notes"]),
+    )  # fmt: skip
 
 
-def settle(device: str | None) -> Settled:
-    """Measures what is the same for all workers of this one's GPU."""
-    session, notes = _measured(device)
-    return Settled(session.peaks, {**session.environment, "worker": digest(introduce(device))}, notes)
+def _settled(file: TextIO, run: str) -> dict[str, Any] | None:
+    """What the first worker of this run on this GPU has measured and left beside its lock."""
+    file.seek(0)
+    try:
+        known = json.load(file)
+    except ValueError:
+        return None
+    return known if isinstance(known, dict) and known.get("run") == run else None
 
 
-def _measured(name: str | None) -> tuple[Session, tuple[str, ...]]:
-    """A session that has measured the GPU's peaks, and what there was to say of it."""
+def _measured(name: str | None, run: str, unit: str) -> dict[str, Any]:
     notes: list[str] = []
-    with _work(name).on_gpu("warming"):
-        session = open_session(_device(name), kernels(), notes.append)
-    return session, tuple(notes)
+    session = open_session(_device(name), kernels(), notes.append)
+    environment = {**session.environment, "worker": unit}
+    return {"run": run, "peaks": asdict(session.peaks), "environment": environment, "notes": notes}
 
 
 _sessions: dict[str | None, Session] = {}
+"""Of this process, on the peaks that one of its GPU's workers has measured."""
 
 
-def _session(name: str | None, settled: Settled) -> Session:
-    """Of this process, on the peaks that one of its GPU's workers has measured."""
-    if name not in _sessions:
-        _sessions[name] = Session(_device(name), kernels(), settled.peaks, settled.environment, work=_work(name))
-    return _sessions[name]
+async def claim(unit: str, dask_worker: Any) -> None:
+    """Tells Dask that steps for this GPU can be done here."""
+    await dask_worker.set_resources(**{unit: 1})
 
 
-def _work(device: str | None) -> Work:
-    return Work(turn=_turn(device)) if _device(device).timer is not None else Work()
-
-
-def digest(who: Introduction) -> str:
-    """Tells one GPU from another and says nothing of either."""
-    return hashlib.sha256(f"{who.host} {who.unit}".encode()).hexdigest()[:8]
-
-
-def perform(job: Job, settled: Settled, device: str | None) -> Part:
-    """Runs a job; what a lost device leaves is in the part, and the process should then end."""
-    session = _session(device, settled)
+def perform(job: Job, device: str | None) -> Part:
+    """Does a job; what a lost device leaves is in the part, and the process should then end."""
+    session = _sessions[device]
     before = session.work.phases.seconds.copy()
     ends = None if job.seconds is None else time.monotonic() + job.seconds
     kept = Kept(job.done)
-    part = Part(settled.environment, kept.records, kept.tunings, kept.memories)
+    part = Part(job, kept.records, kept.tunings, kept.memories)
     _at_work[device] = part, functools.partial(session.work.phases.since, before)
-    run = Run(job.experiment, session, kept, job.choice, _maker())
     notes = _Notes(part.notes, session.device)
+
+    def over() -> bool:
+        return ends is not None and time.monotonic() >= ends
+
     try:
-        over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)
-        run.problem(job.problem, job.kernels, notes, job.scope, over)
+        for step in job.steps:
+            run = Run(job.experiment, session, kept, job.choice)
+            try:
+                run.perform(step, notes, over)
+            finally:
+                part.counts.update(run.attempts.counts)
+                part.planned |= run.planned
+                part.planless |= run.planless
+                if run.attempts.short:
+                    part.short[step] = tuple(run.attempts.short)
+            if over():
+                break
         notes.step("")
     except DeviceLost as error:
         part.notes.append(str(error))
         part.lost = True
     finally:
         del _at_work[device]
-    part.counts, part.short = run.attempts.counts, tuple(+run.attempts.short)
-    part.planned, part.planless = run.planned, run.planless
     part.seconds = session.work.phases.since(before)
     return part
 
@@ -247,6 +241,5 @@ def so_far() -> Part | None:
         rows = list(part.records)
         counts = Counts()
         counts.add(rows)
-        memories, notes = list(part.memories), list(part.notes)
-        return Part(part.snapshot, rows, tunings, memories, counts, notes=notes, seconds=seconds())
+        return Part(part.job, rows, tunings, list(part.memories), counts, notes=list(part.notes), seconds=seconds())
     return None

@@ -9,22 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from nnzbench import paths
 from nnzbench.devices import DeviceLost
 from nnzbench.kernels.registry import about
 from nnzbench.measure import memory
-from nnzbench.measure.outside import Outside, outside
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.timing import FAR_BEHIND, Measurement, StoppingRule
 from nnzbench.measure.trial import DEFAULT, Conditions, Outcome, failure, far_behind, try_candidate
 from nnzbench.plans.plan import Candidate, Resources
 from nnzbench.problems.experiment import Policy
-from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Memory
 from nnzbench.records.folder import Results
@@ -53,20 +51,6 @@ def watch(give_up: Callable[[], None], seconds: float = HANG_S) -> Iterator[None
         yield
     finally:
         timer.cancel()
-
-
-@dataclass
-class Subject:
-    """A problem with its operands and its float64 result, which is made when it is first asked for."""
-
-    problem: Problem
-    operands: Operands | None
-    truth: Callable[[], Reference]
-
-    @functools.cached_property
-    def outside(self) -> Outside | None:
-        """What kernels that are not ours must follow, drawn at the first of them."""
-        return outside(self.problem, self.operands, self.truth) if self.operands else None
 
 
 @dataclass
@@ -126,6 +110,14 @@ class Counts:
                 yield f"{count} {status}: {kernel}: {reason}"
 
 
+class Tried(NamedTuple):
+    """What became of a candidate; of none, where `variant` is empty."""
+
+    variant: str
+    math: str
+    outcome: Outcome
+
+
 @dataclass
 class Attempts:
     """Tries candidates under `policies` (none: checks them) and records what became of each, in all of `labels`."""
@@ -138,6 +130,8 @@ class Attempts:
     counts: Counts = field(default_factory=Counts)
     kept: list[Record] | None = None
     """Every row recorded is added here too, where there is a list."""
+    tried: list[Tried] | None = None
+    """Every outcome is added here too, with its samples, where there is a list."""
     short: Counter[str] = field(default_factory=Counter)
     """By kernel, candidates that have no row because other processes had the memory of a shared GPU."""
 
@@ -223,6 +217,8 @@ class Attempts:
         if outcome.short and self.session.work.shared:
             self.short[kernel] += 1
             return
+        if self.tried is not None:
+            self.tried.append(Tried(variant, math, outcome))
         rows = [
             self._record(subject, kernel, variant, policy, outcome, math)
             for policy in self.labels

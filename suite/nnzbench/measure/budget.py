@@ -10,22 +10,23 @@ dense rivals beside it, hot and cold. Which candidates a step tries is fixed bef
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.costs import Costs, operands_s
-from nnzbench.measure.sweep import Run
+from nnzbench.measure.steps import Step
+from nnzbench.measure.sweep import Planned, Run
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem, stem_of
-from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Scope
 
-DAMPING_S = 20.0
-"""Seconds of work as predicted that the observed pace is weighed against."""
 SPARE = 0.97
 """Share of the time that is planned for."""
 NAMED = 20
@@ -36,23 +37,10 @@ LEAD = 0.5
 """Share of the time that what leads may take before what is typical."""
 ROUNDING_S = 1e-6
 """Of sums."""
+HURRY = 2.0
+"""Times its predicted seconds that a step is begun before the end of a run: many compile at once then."""
 EVENNESS = 3.5
 """How sharply what a run waits for changes from its processes to its GPUs: the more alike steps are, the sharper."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """Kernels to run on one problem in one dtype."""
-
-    experiment: str
-    paper: str
-    problem: Problem
-    kernels: tuple[str, ...]
-    scope: Scope
-    seconds: float
-    """Predicted."""
-    gpu_s: float = 0.0
-    """Of them, those in which a GPU is needed."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +112,17 @@ class Schedule:
             f"of {names} experiment{'s' * (names != 1)}{left}"
         )
 
+    def unreached(self, left: Iterable[Step]) -> Iterator[str]:
+        """What was not done, in words."""
+        left = list(left)
+        for scope, words in (("first", "not reached"), ("all", "not tuned")):
+            count = Counter(step.experiment for step in left if step.scope == scope)
+            of = Counter(step.experiment for step in self.steps if step.scope == scope)
+            yield from (f"  {name}: {some} of {of[name]} problems {words}" for name, some in count.items())
+
+    def took(self, seconds: float) -> str:
+        return f"It took {_minutes(seconds)}; {_minutes(self.seconds)} were planned."
+
     def lines(self, cluster: Resources | None = None) -> Iterator[str]:
         """The plan in detail, an experiment a line; where it lacks time, also what `cluster` would need."""
         yield f"{_minutes(self.budget_s)}, of which about {_minutes(self.seconds)} are planned for:"
@@ -149,10 +148,6 @@ class Schedule:
             if cluster is not None and cluster.processes > self.resources.processes:
                 whole = _minutes(cluster.wall_of(firsts))
                 yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"
-
-
-Planned = tuple[Experiment, Run, Sequence[tuple[Problem, Sequence[str]]]]
-"""An experiment, its run, and its problems in each type with their kernels."""
 
 
 def make_schedule(
@@ -316,44 +311,22 @@ def in_turns(queues: Mapping[tuple[str, str], deque[Step]], resources: Resources
         yield step
 
 
-@dataclass(frozen=True)
-class Done:
-    """What became of a schedule."""
+def abreast(steps: Iterable[Step], wall_s: float = math.inf) -> tuple[Step, ...]:
+    """The steps of each experiment in their order, evenly over the whole: some compile while others need the GPUs.
 
-    seconds: float
-    """Of the steps that were done."""
-    left_out: tuple[Step, ...]
-
-    def lines(self, schedule: Schedule) -> Iterator[str]:
-        """What was not reached, in words."""
-        yield f"It took {_minutes(self.seconds)}; {_minutes(schedule.seconds)} were planned."
-        for scope, words in (("first", "not reached"), ("all", "not tuned")):
-            left = Counter(step.experiment for step in self.left_out if step.scope == scope)
-            of = Counter(step.experiment for step in schedule.steps if step.scope == scope)
-            for name, count in left.items():
-                yield f"  {name}: {count} of {of[name]} problems {words}"
-
-
-def carry_out(
-    schedule: Schedule, runs: Mapping[str, Run], clock: Callable[[], float], ends: float, progress: RunProgress
-) -> Done:
-    """Does the steps in order that still fit at the pace so far, until the clock shows `ends`."""
-    started = clock()
-    predicted = 0.0
-    left_out, unbegun = list[Step](), set[tuple[str, Problem]]()
-    progress.start("run", len(schedule.fitting), schedule.until(started, ends))
-    for at, step in enumerate(schedule.steps):
-        pace = (clock() - started + DAMPING_S) / (predicted + DAMPING_S)
-        if not _allowed(step, step.seconds * pace <= ends - clock(), unbegun):
-            left_out.append(step)
-            continue
-        runs[step.experiment].problem(step.problem, step.kernels, progress, step.scope, lambda: clock() >= ends)
-        progress.advance()
-        predicted += step.seconds
-        if clock() >= ends:
-            left_out += schedule.steps[at + 1 :]
-            break
-    return Done(clock() - started, tuple(left_out))
+    Those that follow one another with one matrix, in any type, stay together. None is begun so late that it alone is
+    left, of a run that takes `wall_s`: the GPUs have nothing to do while the last programs are compiled.
+    """
+    placed: list[tuple[float, Step]] = []
+    for _, some in groupby(steps, lambda step: step.experiment):
+        mine, at = list(some), 0
+        for _, group in groupby(mine, lambda step: step.matrix):
+            near = list(group)
+            latest = 1 - HURRY * max(step.seconds for step in near) / wall_s
+            place = max(0.0, min((at + len(near) / 2) / len(mine), latest))
+            placed += [(place, step) for step in near]
+            at += len(near)
+    return tuple(step for _, step in sorted(placed, key=itemgetter(0)))
 
 
 def _allowed(step: Step, fits: bool, unbegun: set[tuple[str, Problem]]) -> bool:

@@ -24,13 +24,13 @@ from typing import Any, NamedTuple, Protocol
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.contract import each, over_copies
 from nnzbench.measure.session import Session
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.timing import Clock, repeat
 from nnzbench.measure.trial import check_copies, enumerate_candidates, failure, fresh_result
 from nnzbench.plans.plan import Candidate, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
-from nnzbench.problems.operands import Maker, Operands
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 from nnzbench.records.beside import Key, Window
 
 AGREE = 0.05
@@ -321,13 +321,14 @@ def contest(
 
 def _loads(entrants: Sequence[Entrant], session: Session, timer: Timer, stack: ExitStack) -> list[Load]:
     """Each candidate's work, checked; its memory is freed with the stack."""
-    maker = Maker()
     loads = []
     for one in entrants:
-        operands = maker.operands(one.problem)
-        candidate = _candidate(one, operands, session)
+        subject = session.subjects.of(one.problem)
+        if subject.operands is None:
+            raise Unsupported(f"{one.problem.name}: {subject.reason}")
+        candidate = _candidate(one, subject.operands, session)
         try:
-            loads.append(_load(timer, *_checked(one, candidate, operands, timer, stack)))
+            loads.append(_load(timer, *_checked(candidate, subject, subject.operands, timer, stack)))
         except DeviceLost:
             raise
         except Exception as error:
@@ -346,12 +347,12 @@ def _candidate(one: Entrant, operands: Operands, session: Session) -> Candidate:
 
 
 def _checked(
-    one: Entrant, candidate: Candidate, operands: Operands, timer: Timer, stack: ExitStack
+    candidate: Candidate, subject: Subject, operands: Operands, timer: Timer, stack: ExitStack
 ) -> tuple[list[Callable[[], None]], bool]:
     """The candidate over as many copies of its weights as L2 does not hold, each right; and whether graphs hold it."""
     prepared = candidate.prepare()
     stack.callback(prepared.close)
-    truth = candidate.truth or functools.partial(reference, one.problem, operands)
+    truth = candidate.truth or subject.truth
     first, tolerance = fresh_result(prepared), candidate.tolerance or candidate.math
     error = relative_error(first, truth())
     if not passes(error, tolerance):

@@ -18,7 +18,8 @@ from types import TracebackType
 
 from nnzbench.build.pool import CompilePool, Pending
 from nnzbench.kernels.registry import about
-from nnzbench.measure.attempts import Attempts, Subject
+from nnzbench.measure.attempts import Attempts
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.trial import Outcome, enumerate_candidates
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from nnzbench.kernels.registry import AnyKernel, VendorKernel, candidates, kerne
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.phases import Work
 from nnzbench.measure.roofline import Peaks, measure_peaks
+from nnzbench.measure.subject import Subjects
 from nnzbench.measure.timing import warm_up
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
@@ -64,6 +65,11 @@ class Session:
         if isinstance(self.device, GpuDevice):  # a library that tries its plans does so as those are planned
             self.device.alone = partial(self.work.on_gpu, "preparing")
             self.device.shared = self.work.shared
+
+    @cached_property
+    def subjects(self) -> Subjects:
+        """Makes the operands of all that this process tries."""
+        return Subjects(self.work.phases)
 
     def warm_up(self, run: Callable[[], None]) -> None:
         """Brings the GPU to a steady clock, the first time it is called."""

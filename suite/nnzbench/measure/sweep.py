@@ -6,26 +6,26 @@ Failures are rows with a reason; the run goes on, unless the device itself is lo
 from __future__ import annotations
 
 import fnmatch
-import functools
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from nnzbench.kernels.registry import AnyKernel, about, of_study
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import CHECK, Attempts, Counts, Subject
+from nnzbench.measure.attempts import CHECK, Attempts, Counts
 from nnzbench.measure.phases import ON_GPU
 from nnzbench.measure.session import Session
+from nnzbench.measure.steps import Queue, Step
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.timing import QUICK, StoppingRule
 from nnzbench.measure.trial import FirstChoices, Outcome, enumerate_candidates
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
-from nnzbench.problems.operands import Maker, Operands, make_operands
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
-from nnzbench.problems.reference import Reference, reference
 from nnzbench.problems.tables import as_uniform
 from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Scope, Tuning
@@ -74,6 +74,10 @@ class Summary:
     """Kernels that were asked and had not one candidate for any problem, nor a reason."""
 
 
+Planned = tuple[Experiment, "Run", Sequence[tuple[Problem, Sequence[str]]]]
+"""An experiment, its run, and its problems in each type with their kernels."""
+
+
 def run_experiment(
     experiment: Experiment, session: Session, folder: Path, choice: Choice, progress: RunProgress
 ) -> Summary:
@@ -81,43 +85,64 @@ def run_experiment(
 
     Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
     """
-    for name in wanted_kernels(experiment, choice):
-        if name not in session.kernels and session.libraries:
-            progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
-    work = plan_work(experiment, session.kernels, choice)
-    if not work:  # what is recorded stays, whatever the choice says of replacing it
-        progress.note(f"{experiment.name}: nothing matches what was asked for; skipped")
-        return Summary(folder)
-    with opened(experiment, session, folder, choice, work, progress) as run:
-        progress.start("run", len(work))
-        for problem, names in work:
-            run.problem(problem, names, progress)
-            progress.advance()
-    return run.summary()
+    with opened([experiment], session, lambda name: folder, choice, progress) as planned:
+        if not planned:
+            return Summary(folder)
+        queue = Queue(in_table_order(planned))
+        progress.start("run", len(queue.waiting))
+        carry_out(queue, planned, progress)
+    return planned[0][1].summary()
 
 
 @contextmanager
 def opened(
-    experiment: Experiment,
+    experiments: Iterable[Experiment],
     session: Session,
-    folder: Path,
+    place: Callable[[str], Path],
     choice: Choice,
-    work: Sequence[tuple[Problem, Sequence[str]]],
     progress: RunProgress,
-) -> Iterator[Run]:
-    """The experiment with its results folder, which is this process's until the `with` block ends.
+    whole: bool = True,
+) -> Iterator[list[Planned]]:
+    """The experiments that have work, with their results folders, which are this process's until the `with` block ends.
 
-    `work` is what will be run: whatever else is recorded stays, or must be given up by `choice`. Raises `RecordError`.
+    `whole`: all of the work will be done. Whatever else is recorded stays, or must be given up by `choice`. Raises
+    `RecordError`.
     """
-    policies = policies_of(experiment, session, choice) or (CHECK,)
-    contests = {(p.name, p.dtype, kernel, policy) for p, names in work for kernel in names for policy in policies}
+    planned = list[Planned]()
+    with ExitStack() as folders:
+        for one in experiments:
+            for name in wanted_kernels(one, choice):
+                if name not in session.kernels and session.libraries:
+                    progress.note(f"{one.name}: kernel '{name}' is not in this version; skipped")
+            work = plan_work(one, session.kernels, choice)
+            if not work:  # what is recorded stays, whatever the choice says of replacing it
+                progress.note(f"{one.name}: nothing matches what was asked for; skipped")
+                continue
+            policies = policies_of(one, session, choice) or (CHECK,)
+            again = {
+                (p.name, p.dtype, name, policy) for p, some in work if whole for name in some for policy in policies
+            }
+            asks = None if choice.yes else partial(rows_left_out, again, session.device.name, choice.limit)
+            results = Results(
+                place(one.name), choice.resume, choice.overwrite, session.environment, progress.note, asks
+            )
+            planned.append((one, Run(one, session, folders.enter_context(results), choice), work))
+        yield planned
 
-    def not_again(rows: Sequence[Record]) -> int:
-        return rows_left_out(rows, contests, session.device.name, choice.limit)
 
-    asks = None if choice.yes else not_again
-    with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note, asks) as results:
-        yield Run(experiment, session, results, choice)
+def in_table_order(planned: Iterable[Planned]) -> Iterator[Step]:
+    """All of the work, as the tables have it."""
+    for one, _, work in planned:
+        for problem, names in work:
+            yield Step(one.name, one.paper, problem, tuple(names))
+
+
+def carry_out(queue: Queue, planned: Iterable[Planned], progress: RunProgress) -> None:
+    """Does the steps in this process, until there is none or the time is over. Raises `DeviceLost`."""
+    runs = {one.name: run for one, run, _ in planned}
+    for step in queue.each():
+        runs[step.experiment].perform(step, progress, queue.over)
+        progress.advance()
 
 
 def all_problems(experiment: Experiment, choice: Choice) -> list[Problem]:
@@ -167,7 +192,7 @@ def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tup
 
 
 def rows_left_out(
-    rows: Iterable[Record], contests: Set[tuple[str, str, str, str]], device: str, limit: int | None
+    contests: Set[tuple[str, str, str, str]], device: str, limit: int | None, rows: Iterable[Record]
 ) -> int:
     """How many of the recorded rows a run has no counterpart of.
 
@@ -192,9 +217,7 @@ def wanted_kernels(experiment: Experiment, choice: Choice) -> dict[str, tuple[DT
 class Run:
     """One experiment under way."""
 
-    def __init__(
-        self, experiment: Experiment, session: Session, results: Results, choice: Choice, maker: Maker | None = None
-    ) -> None:
+    def __init__(self, experiment: Experiment, session: Session, results: Results, choice: Choice) -> None:
         policies = policies_of(experiment, session, choice)
         rule = QUICK if choice.quick else StoppingRule()
         self.attempts = Attempts(experiment.name, session, results, policies, rule)
@@ -202,7 +225,6 @@ class Run:
         self.limit = choice.limit
         self.planned: set[str] = set()
         self.planless: set[str] = set()
-        self.maker = maker or Maker()
 
     def summary(self) -> Summary:
         return Summary(self.results.folder, self.attempts.counts, frozenset(self.planless - self.planned))
@@ -234,42 +256,24 @@ class Run:
             for policy in self.attempts.labels
         )
 
-    def problem(
-        self,
-        problem: Problem,
-        names: Sequence[str],
-        progress: RunProgress,
-        scope: Scope = "all",
-        over: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """All the named kernels on one problem in one dtype; operands and reference are made once and dropped.
+    def perform(self, step: Step, progress: RunProgress, over: Callable[[], bool] = lambda: False) -> None:
+        """All kernels of the step that are not recorded yet.
 
         Where `over` is true no further candidate is begun, and a later run goes on there.
         """
-        waiting = self.waiting(problem, names, scope)
+        problem = step.problem
+        waiting = self.waiting(problem, step.kernels, step.scope)
         if not waiting:
             return
-        phases = self.session.work.phases
-        try:
-            with phases.of("operands"):
-                operands = self.maker.operands(problem)
-        except MatrixError as error:
-            nothing = Subject(problem, None, lambda: reference(problem, make_operands(problem)))
-            for name in waiting:
-                self.attempts.add(nothing, name, "", Outcome("unsupported", f"no operands: {error}"))
-            return
-
-        @functools.cache
-        def truth() -> Reference:
-            with phases.of("reference"):
-                return reference(problem, operands)
-
-        tried = Subject(problem, operands, truth)
+        subject = self.session.subjects.of(problem)
         for name in waiting:
-            if over():
+            if subject.operands is None:
+                self.attempts.add(subject, name, "", Outcome("unsupported", subject.reason))
+            elif over():
                 return
-            progress.step(f"{self.attempts.experiment} {problem.name} {problem.dtype} {name}")
-            self._kernel(tried, operands, self.session.kernels[name], progress, scope, over)
+            else:
+                progress.step(f"{step} {name}")
+                self._kernel(subject, subject.operands, self.session.kernels[name], progress, step.scope, over)
 
     def _kernel(
         self,

@@ -5,7 +5,6 @@ A `Family` has one layer's operators for several numbers of tokens, and knows wh
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,9 +13,10 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, baselines
 from nnzbench.matrices.formats import MatrixError, require_memory
-from nnzbench.measure.attempts import Attempts, Subject
+from nnzbench.measure.attempts import Attempts
 from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
 from nnzbench.operators.archive import Facts, Packed, Packing, Saved, Step, digest_of
@@ -60,7 +60,7 @@ def make(
             best[:] = [(us, kernel, candidate.plan, outcome)]
 
     attempts = Attempts("operator", session, kept, ("hot",) if device.timer else (), StoppingRule())
-    tried = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    tried = Subject(problem, operands)
     for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
         with Search(tried, operands, some, attempts, progress, told) as under_way:
             under_way.go(seconds)

@@ -16,8 +16,8 @@ from fakes import Silent
 
 from nnzbench import host
 from nnzbench.cluster import engine
-from nnzbench.cluster.scheduler import Scheduler
-from nnzbench.cluster.worker import introduce
+from nnzbench.cluster.run import ClusterRun
+from nnzbench.cluster.worker import arrive
 from nnzbench.host import VisibleGpu
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
@@ -41,10 +41,10 @@ def _environment():
 
 
 class Killer(Silent):
-    """Kills a worker's process once it has been given its first problem."""
+    """Kills a worker's process once each has a job."""
 
     def __init__(self):
-        self.processes, self.notes, self.killed = [], [], 0
+        self.processes, self.notes, self.killed, self.jobs = [], [], 0, 0
 
     def note(self, text):
         self.notes.append(text)
@@ -52,7 +52,8 @@ class Killer(Silent):
             self.processes.append(int(found[1]))
 
     def step(self, text):
-        if not self.killed:
+        self.jobs += 1
+        if self.jobs == WORKERS:
             self.killed = self.processes[-1]
             os.kill(self.killed, signal.SIGKILL)
 
@@ -88,6 +89,7 @@ def another_cluster():
 def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch, programs, recwarn):
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     (tmp_path / "cache").mkdir()
+    programs.mkdir(parents=True, exist_ok=True)
     (tmp_path / "cache" / "cpu").symlink_to(programs)
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
     chosen, choice = EXPERIMENTS["sparsert_table1"], Choice(quick=True, kernels=("row_stream", "cublas"), candidates=2)
@@ -98,10 +100,10 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
             for name in ("OMP_NUM_THREADS", "NNZBENCH_COMPILERS")
         ]
         assert share == [max(1, host.processors() // WORKERS), max(1, 2 * host.processors() // WORKERS)]
-        scheduler = Scheduler(
+        every = ClusterRun(
             client, [chosen], choice, kernels(), lambda gpu, name: tmp_path / gpu / name, "cpu", Costs(), killer
         )
-        (summary,) = scheduler.run()
+        (summary,) = every.run()
     assert not [one for one in recwarn if "already in use" in str(one.message)]
     assert any("died at sparsert_table1" in note for note in killer.notes)
     found = read_records(tmp_path / "cpu" / "sparsert_table1" / "records.csv")
@@ -110,7 +112,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
         (problem.name, problem.dtype, name) for problem, some in plan_work(chosen, kernels(), choice) for name in some
     }
     assert {(row.problem, row.dtype, row.kernel) for row in found} == cells
-    assert {row.status for row in found if row.kernel == "row_stream"} == {"ok"}
+    assert {(row.status, row.reason) for row in found if row.kernel == "row_stream"} == {("ok", "")}
     assert len(killer.processes) >= WORKERS
     end(*killer.processes)
 
@@ -158,7 +160,7 @@ def test_slurm_gets_a_job_whose_worker_works(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with engine.connected("slurm", 1, timed=True) as client:
         client.wait_for_workers(1, timeout=PATIENCE_S)
-        who = client.submit(introduce, "cpu", pure=False).result(timeout=PATIENCE_S)
+        who = client.submit(arrive, (), "a run", "cpu", pure=False).result(timeout=PATIENCE_S)
         assert (who.gpu, who.timed) == ("cpu", False)
         assert running(who.process)
     job = (tmp_path / "job").read_text()

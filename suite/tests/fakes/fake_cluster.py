@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from fakes import FakeDevice, FakeKernel
 from small_sweeps import PEAKS, Notes, Small
 
-from nnzbench.cluster import scheduler, worker
+from nnzbench.cluster import worker
+from nnzbench.cluster.run import ClusterRun
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.phases import Work
 from nnzbench.measure.session import Session
@@ -43,23 +44,29 @@ class Future:
 
 
 class Client:
-    """Runs what is submitted at once, as the worker of that address; `dies` says at which of its jobs one is killed.
+    """Runs what is submitted at once, as one of the workers that it is for; `dies` says at which of its jobs one is
+    killed.
 
     What `instead` gives for a function and its arguments, if anything, is the answer in place of that.
     """
 
-    def __init__(self, gpus, dies=None, reborn=True, instead=lambda what, *arguments: None):
+    def __init__(self, gpus, dies=None, reborn=True, instead=lambda what, *arguments: None, unit="GPU-of-{}"):
         self.gpus = dict(gpus)
         self.dies, self.reborn, self.instead = dict(dies or {}), reborn, instead
         self.jobs = dict.fromkeys(self.gpus, 0)
-        self.restarted = []
-        self.at = ""
+        self.restarted, self.claimed, self.done_by = [], {}, {}
+        self.at, self.unit = "", unit
 
     def nthreads(self):
         return dict.fromkeys(self.gpus, 1)
 
-    def submit(self, what, *arguments, workers, pure):
+    def submit(self, what, *arguments, pure, workers=None, resources=None):
         assert not pure  # Dask would give the result of an equal job again
+        if workers is None:
+            ((unit, _),) = resources.items()
+            workers = sorted((at for at in self.gpus if self.claimed.get(at) == unit), key=self.jobs.get)[:1]
+        if not workers:
+            return Future(pending=True)
         (self.at,) = workers
         if (answer := self.instead(what, *arguments)) is not None:
             return answer
@@ -68,19 +75,28 @@ class Client:
             if self.dies.get(self.at) == self.jobs[self.at]:
                 return self.die(self.at)
         try:
-            return Future(what(*arguments))
+            future = Future(what(*arguments))
         except Exception as error:
             return Future(error=error)
+        self.done_by[future] = self.at
+        return future
 
     def die(self, at):
+        """Dask says so of a job whose worker is gone."""
         gpu = self.gpus.pop(at)
         if self.reborn:
             self.gpus[f"{at}'"], self.jobs[f"{at}'"] = gpu, 0
-        return Future(pending=True)
+        return Future(error=type("KilledWorker", (Exception,), {})())
 
-    def run(self, what, workers, on_error):
-        assert (what, on_error) == (worker.so_far, "ignore")
+    def run(self, what, *arguments, workers, on_error):
+        assert on_error == "ignore"
+        if what is worker.claim:
+            (unit,), (at,) = arguments, workers
+            self.claimed[at] = unit
         return {}
+
+    def who_has(self, futures):
+        return {id(one): (self.done_by[one],) for one in futures}
 
     def restart_workers(self, addresses, raise_for_error):
         """Those whose device was lost: each comes back under another address."""
@@ -100,6 +116,16 @@ class Ticking:
         return self.now
 
 
+class Sessions(dict):
+    """Of the process that is at work."""
+
+    def __init__(self, session):
+        self._session = session
+
+    def __getitem__(self, device):
+        return self._session(device)
+
+
 def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, names=("one", "two"), costs=None):
     kernels = {kernel.name: kernel for kernel in kernels or [FakeKernel("a"), FakeKernel("b")]}
     sessions = {}
@@ -112,9 +138,10 @@ def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, nam
         return sessions[client.at]
 
     monkeypatch.setattr(worker, "_device", lambda name: session(name).device)
-    monkeypatch.setattr(worker, "_session", lambda name, settled: session(name))
-    monkeypatch.setattr(worker, "_measured", lambda name: (session(name), ()))
-    monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit=f"GPU-of-{client.at}")])
+    monkeypatch.setattr(worker, "Session", lambda *_, **__: session(None))
+    monkeypatch.setattr(worker, "open_session", lambda *_: session(None))
+    monkeypatch.setattr(worker, "_sessions", Sessions(session))
+    monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit=client.unit.format(client.at))])
     experiments = [Some(name, "", "paper", "", dict.fromkeys(kernels, ("f32",))) for name in names]
     progress = Notes()
 
@@ -122,9 +149,7 @@ def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, nam
         return tmp_path / gpu / name
 
     choice = choice or Choice()
-    every = scheduler.Scheduler(
-        client, experiments, choice, kernels, place, None, costs or Costs(), progress, ends, started=0.0
-    )
+    every = ClusterRun(client, experiments, choice, kernels, place, None, costs or Costs(), progress, ends, started=0.0)
     return every.run(), progress.notes
 
 

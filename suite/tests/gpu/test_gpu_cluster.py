@@ -4,7 +4,7 @@ import pytest
 from fakes import Silent
 
 from nnzbench.cluster import engine
-from nnzbench.cluster.scheduler import Scheduler
+from nnzbench.cluster.run import ClusterRun
 from nnzbench.facts.runs import compare
 from nnzbench.host import visible_gpus
 from nnzbench.kernels.registry import kernels
@@ -23,10 +23,8 @@ def test_workers_that_share_gpus_measure_what_one_process_does(gpu, tmp_path):
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     one = EXPERIMENTS["sparsert_table1"]
     with engine.connected("local", 2 * len(visible_gpus()), timed=True) as client:
-        scheduler = Scheduler(
-            client, [one], CHOICE, kernels(), lambda gpu, name: tmp_path / name, None, Costs(), Silent()
-        )
-        scheduler.run()
+        every = ClusterRun(client, [one], CHOICE, kernels(), lambda gpu, name: tmp_path / name, None, Costs(), Silent())
+        every.run()
     run_experiment(one, Session(gpu, kernels()), tmp_path / "alone", CHOICE, Silent())
     shared, alone = (read_records(tmp_path / name / "records.csv") for name in (one.name, "alone"))
     assert len(shared) == len({row.key for row in shared})

@@ -1,6 +1,5 @@
 """A search on a GPU: what compiles beside it changes no time, and it ends when its time is over."""
 
-import functools
 import math
 import time
 
@@ -8,11 +7,11 @@ import numpy as np
 import pytest
 
 from nnzbench.advise import api, layer
-from nnzbench.measure.attempts import Attempts, Subject
+from nnzbench.measure.attempts import Attempts
 from nnzbench.measure.search import Search
+from nnzbench.measure.subject import Subject
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.problems.experiment import POLICIES
-from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Kept
 
@@ -28,7 +27,7 @@ def searched(seconds):
     operands = one.operands(problem)
     rows = []
     attempts = Attempts("mine", session, Kept(), POLICIES, StoppingRule(), kept=rows)
-    subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    subject = Subject(problem, operands)
     started = time.monotonic()
     with Search(subject, operands, KERNELS, attempts, RunProgress()) as under_way:
         under_way.go(seconds)

@@ -13,10 +13,11 @@ from small_sweeps import PEAKS, SLOW, Small, tuning
 from nnzbench.kernels import registry
 from nnzbench.kernels.registry import About
 from nnzbench.measure import costs as prices
-from nnzbench.measure.budget import Resources, Schedule, Step, carry_out, make_schedule, spread
+from nnzbench.measure.budget import Resources, Schedule, make_schedule, spread
 from nnzbench.measure.costs import GPU_S, Costs
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, opened, plan_work, run_experiment
+from nnzbench.measure.steps import Queue, Step
+from nnzbench.measure.sweep import Choice, carry_out, opened, run_experiment
 from nnzbench.measure.trial import first_choices
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.operands import make_operands
@@ -52,15 +53,13 @@ def run(
         kernel.after_prepare = before or pass_time
     session = Session(device, {kernel.name: kernel for kernel in kernels}, PEAKS, {"driver": "1"}, clock)
     choice, progress = choice or Choice(resume=True), Silent()
-    with contextlib.ExitStack() as stack:
-        found = []
-        for one in experiments(*kernels, names=names):
-            work = plan_work(one, session.kernels, choice)
-            context = opened(one, session, tmp_path / one.name, choice, (), progress)
-            found.append((one, stack.enter_context(context), work))
+    chosen = experiments(*kernels, names=names)
+    with opened(chosen, session, lambda name: tmp_path / name, choice, progress, whole=False) as found:
         plan = make_schedule(found, costs or Costs(), seconds, **options)
         started = clock()
-        done = carry_out(plan, {one.name: run for one, run, _ in found}, clock, started + seconds, progress)
+        queue = Queue(plan.steps, started + seconds, clock)
+        carry_out(queue, found, progress)
+        done = SimpleNamespace(seconds=clock() - started, left_out=tuple(queue.not_done()))
     return plan, done
 
 
@@ -89,7 +88,7 @@ def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tm
     assert 6 <= one + two < 9  # six as planned, and what fits besides as each took less than was predicted
     assert len(done.left_out) == len(plan.steps) - one - two
     assert done.seconds < 6 * 1.05 * 1.1
-    text = "\n".join(done.lines(plan))
+    text = "\n".join(plan.unreached(done.left_out))
     assert f"one: {6 - one} of 6 problems not reached" in text
     assert "one: 6 of 6 problems not tuned" in text
     assert "one: untuned 3 of 6, tuned 0 of 6 problems" in "\n".join(plan.lines())

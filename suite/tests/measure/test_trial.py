@@ -14,6 +14,7 @@ from nnzbench.measure import sweep as measure_sweep
 from nnzbench.measure import trial
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session
+from nnzbench.measure.steps import Step
 from nnzbench.measure.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.measure.timing import Measurement
 from nnzbench.plans.plan import Unsupported
@@ -281,8 +282,8 @@ def test_a_kernel_whose_time_is_over_in_between_is_not_called_tuned(tmp_path):
     exp = experiment(kernel)
     (problem,) = exp.problems()
     over = iter([False, True, True])
-    with opened(exp, session, tmp_path / "out", Choice(), [(problem, ["fake"])], Silent()) as run:
-        run.problem(problem, ["fake"], Silent(), over=lambda: next(over))
+    with opened([exp], session, lambda name: tmp_path / "out", Choice(), Silent()) as ((_, run, _),):
+        run.perform(Step("small", "", problem, ("fake",)), Silent(), lambda: next(over))
         assert kernel.prepared == ["a"]  # a kernel that is begun tries one
         assert run.waiting(problem, ["fake"]) == ["fake"]
     assert TUNING.read(tmp_path / "out") == []
@@ -293,11 +294,11 @@ def test_a_kernel_whose_time_is_over_in_between_is_not_called_tuned(tmp_path):
 def test_rows_beyond_what_a_limited_run_tries_are_left_out_of_it(tmp_path):
     sweep(tmp_path, FakeKernel(variants=dict.fromkeys("abcde", (5.0, ""))))
     found, contests = rows(tmp_path), {("p0", "f32", "fake", policy) for policy in ("hot", "cold")}
-    assert rows_left_out(found, contests, "cupy", None) == 0
-    assert rows_left_out(found, contests, "cupy", 5) == 0
-    assert rows_left_out(found, contests, "cupy", 3) == 4
-    assert rows_left_out(found, {("p0", "f32", "fake", "hot")}, "cupy", None) == 5
-    assert rows_left_out(found, contests, "pycuda", None) == 10
+    assert rows_left_out(contests, "cupy", None, found) == 0
+    assert rows_left_out(contests, "cupy", 5, found) == 0
+    assert rows_left_out(contests, "cupy", 3, found) == 4
+    assert rows_left_out({("p0", "f32", "fake", "hot")}, "cupy", None, found) == 5
+    assert rows_left_out(contests, "pycuda", None, found) == 10
 
 
 def test_a_session_warms_the_gpu_up_once(tmp_path, monkeypatch):

@@ -6,19 +6,18 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
-from types import SimpleNamespace
+from dataclasses import asdict, replace
 
 import pytest
 from fake_cluster import Client, Future, complete, rows, run
 from fake_records import record
-from fakes import FakeKernel
+from fakes import FakeDevice, FakeKernel
+from small_sweeps import PEAKS
 
-from nnzbench.cluster import scheduler, worker
-from nnzbench.cluster.work import Model
+from nnzbench.cluster import run as cluster_run
+from nnzbench.cluster import worker
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.measure import trial
-from nnzbench.measure.budget import DAMPING_S
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
@@ -68,7 +67,7 @@ def test_what_a_killed_worker_had_is_done_by_another_and_nothing_twice(tmp_path,
 def test_a_job_that_ends_every_worker_is_left_out_and_named(tmp_path, monkeypatch):
     client = Client({"w": "h200"}, {"w": 1, "w'": 1, "w''": 1})
     _, notes = run(tmp_path, monkeypatch, client, names=("one",))
-    assert any("p0 has ended 3 workers and is left out" in note for note in notes)
+    assert any("p0 f32 has ended 3 workers and is left out" in note for note in notes)
     assert {row.problem for row in rows(tmp_path)} == {"p1", "p2", "p3", "p4"}
 
 
@@ -150,19 +149,21 @@ def test_of_work_that_does_not_end_what_is_done_is_kept_when_the_time_is_over(tm
     parts = {}
 
     class Hangs(Client):
-        def submit(self, what, *arguments, workers, pure):
-            future = super().submit(what, *arguments, workers=workers, pure=pure)
-            if what is not worker.perform or arguments[0].problem.name != "p0":
+        def submit(self, what, *arguments, **where):
+            future = super().submit(what, *arguments, **where)
+            if what is not worker.perform or arguments[0].steps[0].problem.name != "p0":
                 return future
             parts[self.at] = replace(future.result(), records=future.result().records[:3], tunings=[])
             return Future(pending=True)
 
-        def run(self, what, workers, on_error):
-            return {at: parts[at] for at in workers} if answers else {}
+        def run(self, what, *arguments, workers, on_error):
+            if what is worker.so_far:
+                return {at: parts.get(at) for at in workers} if answers else {}
+            return super().run(what, *arguments, workers=workers, on_error=on_error)
 
     hangs = Hangs({"w": "h200", "v": "h200"})
     _, notes = run(tmp_path, monkeypatch, hangs, ends=60.0, names=("one",))
-    assert 0.0 <= clock.now - (60.0 + scheduler.GRACE_S) < 1.0
+    assert 0.0 <= clock.now - (60.0 + cluster_run.GRACE_S) < 1.0
     assert "  one: 1 of 5 problems not reached" in notes
     before = rows(tmp_path)
     assert sum(row.problem == "p0" for row in before) == 3 * answers  # though both its steps bring them
@@ -187,12 +188,12 @@ def test_a_worker_at_work_tells_what_it_has_done_so_far(tmp_path, monkeypatch):
 
 def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monkeypatch):
     def fails(what, *arguments):
-        if what is worker.perform and arguments[0].problem.name == "p3":
+        if what is worker.perform and arguments[0].steps[0].problem.name == "p3":
             return Future(error=MemoryError("no 9 GB\nfor float64"))
         return None
 
     _, notes = run(tmp_path, monkeypatch, Client({"w": "h200"}, instead=fails), names=("one",))
-    assert "one p3 is left out, go on with --resume (MemoryError: no 9 GB for float64)" in notes
+    assert "one p3 f32 is left out, go on with --resume (MemoryError: no 9 GB for float64)" in notes
     assert {row.problem for row in rows(tmp_path)} == {"p0", "p1", "p2", "p4"}
 
 
@@ -235,7 +236,7 @@ def test_tuning_that_loses_every_device_is_left_out_after_three(tmp_path, monkey
     for row in rows(tmp_path):
         tried.setdefault(row.problem, set()).update({row.variant} if row.kernel == "b" else ())
     assert sorted(tried) == [f"p{at}" for at in range(5)]
-    assert set(map(len, tried.values())) == {1 + scheduler.TRIES}
+    assert set(map(len, tried.values())) == {1 + cluster_run.TRIES}
     assert "  one: 5 of 5 problems not tuned" in notes
 
 
@@ -271,26 +272,27 @@ def test_what_finds_no_memory_beside_other_workers_is_tried_again_without_them(t
             return super().result()
 
     class Slow(Client):
-        def submit(self, what, *arguments, workers, pure):
-            monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit="the same GPU")])
-            future = super().submit(what, *arguments, workers=workers, pure=pure)
-            slow = what is worker.perform and arguments[0].problem.name == "p4"
+        def submit(self, what, *arguments, **where):
+            future = super().submit(what, *arguments, **where)
+            slow = what is worker.perform and arguments[0].steps[0].problem.name == "p4"
             return Later(future.result()) if slow else future
 
     kernels = [FakeKernel("a"), Short(1, lambda: order.append("p1"))]
-    (summary,), notes = run(tmp_path, monkeypatch, Slow({"w": "h200", "v": "h200"}), kernels, names=("one",))
+    (summary,), notes = run(
+        tmp_path, monkeypatch, Slow({"w": "h200", "v": "h200"}, unit="the same GPU"), kernels, names=("one",)
+    )
     assert order == ["p1", "the last of the others", "p1"]
     complete(rows(tmp_path), kernels=3)
     assert summary.counts.rows == {"ok": 30}
-    assert sum("p1 is tried again when no other worker is at work" in note for note in notes) == 1
+    assert sum("p1 f32 is tried again when no other worker is at work" in note for note in notes) == 1
 
 
 def test_what_finds_no_memory_at_all_is_left_to_a_later_run_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "PAUSES_S", ())
     short = Short(99)
     _, notes = run(tmp_path, monkeypatch, Client({"w": "h200"}), [FakeKernel("a"), short], names=("one",))
-    assert short.times == 99 - scheduler.TRIES
-    assert "one p1 is left out, go on with --resume: there was no memory for b" in notes
+    assert short.times == 99 - cluster_run.TRIES
+    assert "one p1 f32 is left out, go on with --resume: there was no memory for b" in notes
     assert "  one: 1 of 5 problems not tuned" in notes
     before = rows(tmp_path)
     assert (len(before), {row.status for row in before}) == (28, {"ok"})
@@ -314,21 +316,33 @@ def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):
 
 
 def test_a_gpu_whose_worker_died_measuring_it_is_measured_by_the_next(tmp_path, monkeypatch):
-    def dies_settling(what, *arguments):
-        monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit="the same GPU")])
-        return client.die("w") if what is worker.settle and client.at == "w" and "w" in client.gpus else None
+    def dies_arriving(what, *arguments):
+        return client.die("w") if what is worker.arrive and client.at == "w" else None
 
-    client = Client({"w": "h200"}, instead=dies_settling)
+    client = Client({"w": "h200"}, instead=dies_arriving)
     run(tmp_path, monkeypatch, client, ends=100.0, names=("one",))
     complete(rows(tmp_path))
 
 
-def test_the_pace_is_that_of_the_steps_and_not_of_the_whole_run(tmp_path, monkeypatch, clock):
-    clock.now, made = 1e6, []
-    monkeypatch.setattr(scheduler, "Model", lambda *of: made.append(Model(*of)) or made[-1])
-    run(tmp_path, monkeypatch, Client({"w": "h200"}), names=("one",))
-    (model,) = made
-    assert DAMPING_S < model.taken < DAMPING_S + 10.0
+def test_a_gpu_is_measured_once_in_a_run_by_the_first_of_its_workers(tmp_path, monkeypatch):
+    pytest.importorskip("fcntl")
+    measured = []
+    monkeypatch.setattr(worker, "_measured", lambda name, run, unit: measured.append(run) or settled(run))
+    monkeypatch.setattr(worker, "_device", lambda name: FakeDevice())
+    monkeypatch.setattr(worker, "_sessions", {})
+
+    def settled(run):
+        return {"run": run, "peaks": asdict(PEAKS), "environment": {"worker": "x"}, "notes": ["said once"]}
+
+    for name in ("one run", "one run", "another", "another"):
+        who = worker.arrive((), name, None)
+        assert worker._sessions[None].peaks == PEAKS
+        assert (who.environment, who.notes) == ({"worker": "x"}, ("said once",))
+    assert measured == ["one run", "another"]
+    (lock,) = tmp_path.glob("nnzbench-*.lock")
+    lock.write_text('{"run": "another", "pea')  # of a worker that was killed as it wrote
+    worker.arrive((), "another", None)
+    assert measured == ["one run", "another", "another"]
 
 
 def test_what_a_job_has_brought_is_known_within_it():
