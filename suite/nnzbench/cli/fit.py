@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.kernels import cost_rule
-from nnzbench.kernels.cost_rule import Costs, Score, Trial
+from nnzbench.kernels.cost_rule import RuleCosts, Score, Trial
 from nnzbench.matrices import encodings as codebooks
 from nnzbench.matrices import encodings as simulation
 from nnzbench.matrices import prune
@@ -126,7 +126,7 @@ def _judge(name: str, others: Sequence[Record], judged: Sequence[Record], path: 
             _print_all(trials, heuristic(rows), {"rule": cost_rule.fit(training)})
 
 
-def _print_all(trials: Sequence[Trial], heuristic: dict[str, str], rules: Mapping[str, Costs]) -> None:
+def _print_all(trials: Sequence[Trial], heuristic: dict[str, str], rules: Mapping[str, RuleCosts]) -> None:
     """The scores of rules, and of what they compete with."""
     for label, costs in rules.items():
         _print(label, cost_rule.score(trials, cost_rule.choices(costs, trials)))

@@ -33,7 +33,7 @@ _LONG_VARIANCE = 200.0
 
 
 @dataclass(frozen=True)
-class Tiling:
+class AsptTiles:
     """One matrix cut into tiles and remainder; the arrays are the kernels' buffers."""
 
     matrix: CSR
@@ -89,12 +89,12 @@ class Tiling:
         }
 
 
-def untiled(matrix: CSR) -> Tiling:
+def untiled(matrix: CSR) -> AsptTiles:
     """The matrix as it is, all of it the remainder: what the plain kernel takes."""
     return _assemble(matrix, [np.zeros(0, np.int32)] * -(-matrix.m // PANEL), 1)
 
 
-def tile(matrix: CSR, columns: int) -> Tiling:
+def tile(matrix: CSR, columns: int) -> AsptTiles:
     """Tiles of `columns` columns; one exists where three quarters of its slots are taken.
 
     A column takes the slot of its number modulo `columns` in the first tile where that is free, lower columns first
@@ -126,7 +126,7 @@ def _tiles_of(held: Int32s, k: int, columns: int, least: int) -> Int32s:
     return slots
 
 
-def _assemble(matrix: CSR, panels: list[Int32s], columns: int) -> Tiling:
+def _assemble(matrix: CSR, panels: list[Int32s], columns: int) -> AsptTiles:
     order = np.empty(matrix.nnz, dtype=np.int64)
     begins = []
     for panel, slots in enumerate(panels):
@@ -144,7 +144,7 @@ def _assemble(matrix: CSR, panels: list[Int32s], columns: int) -> Tiling:
         begins.append(begin + np.cumsum(lengths) - lengths)
     counts = [len(slots) for slots in panels]
     numbers = [(panel, number) for panel, count in enumerate(counts) for number in range(count)]
-    return Tiling(
+    return AsptTiles(
         matrix,
         order,
         np.concatenate([*begins, [matrix.nnz]]).astype(np.int32),

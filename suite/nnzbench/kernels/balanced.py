@@ -92,7 +92,7 @@ class RowsTiling(TileConfiguration):
     def defines(self) -> dict[str, int | str]:
         return {**super().defines, "STAGING": _STAGINGS.index(self.staging)}
 
-    def fitted(self, matrix: BalancedMatrix, strands: Strands, n: int, arch: str) -> RowsTiling | None:
+    def fitted(self, matrix: BalancedMatrix, strands: BalancedStrands, n: int, arch: str) -> RowsTiling | None:
         """The configuration for `n` columns of X; None where it does not fit the matrix or the architecture."""
         columns, tiling = power_of_two_at_least(n), self  # columns as the kernel holds them
         parts = strands.passes if self.split else 1
@@ -122,7 +122,7 @@ class RowsTiling(TileConfiguration):
 
 
 @dataclass
-class Strands:
+class BalancedStrands:
     """A balanced matrix in the order that warps read it: (passes, strands, packs, 32 lanes, 4) entries."""
 
     values: Array
@@ -149,7 +149,7 @@ def strand_rows(keep: int) -> tuple[int, int]:
     return rows, keep
 
 
-def pack_rows(matrix: BalancedMatrix, group: int) -> Strands:
+def pack_rows(matrix: BalancedMatrix, group: int) -> BalancedStrands:
     """Orders entries for passes of `group` ranges, a power of two up to 32."""
     rows, keep = strand_rows(matrix.keep)
     sub = 32 // group
@@ -174,7 +174,7 @@ def pack_rows(matrix: BalancedMatrix, group: int) -> Strands:
             words[:, low : low + count] = flat.reshape(passes, count, 32, packs).transpose(0, 1, 3, 2)
         return words.view(entries.dtype).reshape(passes, stored, packs, 32, 4)
 
-    return Strands(ordered(matrix.values, "constant"), ordered(matrix.positions, "edge"), group, rows, keep)
+    return BalancedStrands(ordered(matrix.values, "constant"), ordered(matrix.positions, "edge"), group, rows, keep)
 
 
 def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
@@ -224,7 +224,7 @@ def rows_tilings(arch: str) -> tuple[RowsTiling, ...]:
 def rows_plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
     """One plan per tiling that fits; `x` is (k, n) with n up to 16, of the type of the matrix values."""
     group = group_of(matrix, x.shape[1], arch)
-    packed: dict[int, Strands] = {}
+    packed: dict[int, BalancedStrands] = {}
     seen: set[str] = set()  # what fits a matrix may make two tilings the same
     for tiling in sorted(rows_tilings(arch), key=lambda tiling: tiling.narrow):
         if (tiling.narrow > 1 or tiling.split) and (matrix.ranges <= group or x.shape[1] == 1):
@@ -238,7 +238,7 @@ def rows_plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
             yield plan
 
 
-def _runs(strands: Strands, tiling: RowsTiling, columns: int, blocks: int) -> int:
+def _runs(strands: BalancedStrands, tiling: RowsTiling, columns: int, blocks: int) -> int:
     """Strands per item, up to those asked for: short ones are merged where the warps then still have two items each."""
     runs = tiling.runs
     while runs > 1 and (
@@ -250,7 +250,7 @@ def _runs(strands: Strands, tiling: RowsTiling, columns: int, blocks: int) -> in
     return runs
 
 
-def rows_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: RowsTiling, arch: str) -> Plan | None:
+def rows_plan(matrix: BalancedMatrix, strands: BalancedStrands, x: Array, tiling: RowsTiling, arch: str) -> Plan | None:
     """The plan of one tiling, or None where it does not fit the matrix or the architecture."""
     n, columns = x.shape[1], power_of_two_at_least(x.shape[1])
     fitted = tiling.fitted(matrix, strands, n, arch)
@@ -393,7 +393,7 @@ def wide_plan(matrix: BalancedMatrix, x: Array, tiling: WideTiling, arch: str) -
 
 
 @dataclass(frozen=True)
-class PaperTiling(TileConfiguration):
+class BalancedPaperTiling(TileConfiguration):
     """The paper's mapping of a matrix, `columns` of X at a time and `blocks` resident on a multiprocessor."""
 
     NAME: ClassVar = "paper_w{0.warps}"
@@ -429,7 +429,7 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, sha
         raise Unsupported(f"{groups} groups of {columns} columns are more than a grid holds")
     resident = max(1, min(32 // warps, limit // (column_bytes * columns)))
     blocks = min(-(-matrix.m // warps), max(1, sm_count(arch) * resident // groups))  # X is staged once in each
-    tile = PaperTiling(matrix.keep, matrix.width, matrix.ranges, columns, warps, resident)
+    tile = BalancedPaperTiling(matrix.keep, matrix.width, matrix.ranges, columns, warps, resident)
     flags = {"EXACT": n % columns == 0, "POSITION16": matrix.positions.itemsize == 2, "F16": x.dtype == np.float16}
     defines = {name: int(flag) for name, flag in flags.items()}
     buffers = {

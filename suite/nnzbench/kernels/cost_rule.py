@@ -39,7 +39,7 @@ Chosen = TypeVar("Chosen", bound=Configuration)
 
 
 @dataclass(frozen=True)
-class Costs:
+class RuleCosts:
     """Constants of one rule: microseconds per unit of each feature, and how far each candidate is off on average."""
 
     constants: Mapping[str, float]
@@ -89,7 +89,7 @@ def fit_constants(
     return dict(zip(names, (solved / scale).tolist(), strict=True))
 
 
-def fit(trials: Sequence[Trial]) -> Costs:
+def fit(trials: Sequence[Trial]) -> RuleCosts:
     """The constants of the trials' features; factors are what then remains, shrunk to 1.
 
     Raises `ValueError` without trials.
@@ -99,14 +99,14 @@ def fit(trials: Sequence[Trial]) -> Costs:
     names = {name for trial in trials for name in trial.features}
     table = {name: np.array([trial.features.get(name, 0.0) for trial in trials]) for name in names}
     constants = fit_constants(table, np.array([trial.us for trial in trials]))
-    plain = Costs(constants)
+    plain = RuleCosts(constants)
     left: dict[str, list[float]] = {}
     for trial in trials:
         predicted = plain.predict(trial.features, trial.candidate)
         if predicted > 0:
             left.setdefault(trial.candidate, []).append(float(np.log(trial.us / predicted)))
     factors = {name: float(np.exp(sum(logs) / (len(logs) + _TRUST))) for name, logs in sorted(left.items())}
-    return Costs(constants, factors)
+    return RuleCosts(constants, factors)
 
 
 def contests(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
@@ -133,7 +133,7 @@ def score(trials: Sequence[Trial], chosen: Mapping[str, str]) -> Score:
     return Score(100 * float(np.exp(logs.mean())), 100 * float(min(ratios)), len(ratios))
 
 
-def choices(costs: Costs, trials: Sequence[Trial]) -> dict[str, str]:
+def choices(costs: RuleCosts, trials: Sequence[Trial]) -> dict[str, str]:
     """The candidate of least predicted time in each contest; none of whose features has a constant comes last."""
 
     def predicted(trial: Trial) -> float:
@@ -169,7 +169,7 @@ def path() -> Path:
 
 
 @cache
-def load(rule: str) -> Costs:
+def load(rule: str) -> RuleCosts:
     """The constants of `rule` in use. Raises `KeyError` where the file has none."""
     with path().open(newline="", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["rule"] == rule]
@@ -178,7 +178,7 @@ def load(rule: str) -> Costs:
     parts: dict[str, dict[str, float]] = {"constant": {}, "factor": {}}
     for row in rows:
         parts[row["kind"]][row["name"]] = float(row["value"])
-    return Costs(parts["constant"], parts["factor"])
+    return RuleCosts(parts["constant"], parts["factor"])
 
 
 def cheapest(rule: str, options: Iterable[Chosen], features: Callable[[Chosen], Features]) -> Chosen:
@@ -187,7 +187,7 @@ def cheapest(rule: str, options: Iterable[Chosen], features: Callable[[Chosen], 
     return min(options, key=lambda option: costs.predict(features(option), option.name))
 
 
-def save(target: Path, rules: Mapping[str, Costs], origin: str) -> None:
+def save(target: Path, rules: Mapping[str, RuleCosts], origin: str) -> None:
     """Writes the constants of `rules`, and keeps those of other rules; `origin` says what they were fitted to."""
     kept: list[dict[str, str]] = []
     if target.exists():

@@ -39,7 +39,7 @@ _PACK = 8
 
 
 @dataclass(frozen=True)
-class Tiling(TileConfiguration):
+class EieTiling(TileConfiguration):
     """Lanes of a row, warps of a block, and blocks that share a multiprocessor."""
 
     lanes: int
@@ -61,7 +61,7 @@ class Tiling(TileConfiguration):
 
 
 @dataclass(frozen=True)
-class Packed:
+class EiePacked:
     """Entries in the order that warps read them; the header of `eie.cu` explains the arrays."""
 
     common: NDArray[np.uint8]
@@ -73,7 +73,7 @@ class Packed:
     """Slots of X that a lane may read in a part, those behind the last column included."""
 
 
-def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
+def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> EiePacked:
     """Deals slices to the lanes of warps, eight entries at a time; an item has the packs that its longest slice needs.
 
     Common are so many packs as four of five items have, at most `most`.
@@ -104,7 +104,7 @@ def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
     reach = last + 1 + held[:, None] * _PACK - lengths
     places = max(int(reach.max()), -(-part_columns // lanes))
     shape = (parts, items, common, 32, _PACK)
-    return Packed(packed[:front].reshape(shape), packed[front:], offsets.astype(np.int32), places)
+    return EiePacked(packed[:front].reshape(shape), packed[front:], offsets.astype(np.int32), places)
 
 
 def slot_columns(n: int, dtype: np.dtype[Any]) -> int:
@@ -124,7 +124,7 @@ def _part_columns(k: int, lanes: int, slot: int, room: int) -> int:
     return -(-k // (parts * lanes)) * lanes
 
 
-def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
+def tilings(m: int, k: int, slot: int, arch: str) -> list[EieTiling]:
     """Worth trying: a row per warp, and two or four where X fits as often; about a block for each multiprocessor."""
     limit = block_shared_bytes(arch) - _RESERVED_BYTES - _BOOK_BYTES
     found = []
@@ -136,11 +136,11 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
         wanted = -(-items // sm_count(arch))
         warps = min(32, max(4, power_of_two_at_least(wanted)))
         twice = slot == 4 and 2 * x_bytes < limit
-        found.append(Tiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
+        found.append(EieTiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
         if warps > 4 and twice:
-            found.append(Tiling(lanes, warps // 2, 2))
+            found.append(EieTiling(lanes, warps // 2, 2))
         elif warps == 32:
-            found.append(Tiling(lanes, 16))  # several columns take registers, which 16 warps have twice as many of
+            found.append(EieTiling(lanes, 16))  # several columns take registers, which 16 warps have twice as many of
     return [*found, replace(found[0], shifts=True)]
 
 
@@ -151,7 +151,7 @@ def lies_as_slots(x: Array) -> bool:
     return bool(slot == n * x.dtype.itemsize and k * slot % 16 == 0)
 
 
-def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedWork | None = None) -> Plan:
+def make_plan(coded: Coded, x: Array, tiling: EieTiling, arch: str, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling; `x` is (k, n), float32 or float16. Raises `Unsupported` where X does not fit."""
     matrix, n = coded.pattern, x.shape[1]
     shared = shared or SharedWork()

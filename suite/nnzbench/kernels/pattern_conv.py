@@ -33,7 +33,7 @@ _ITEM = 4
 
 
 @dataclass(frozen=True)
-class Tiling(TileConfiguration):
+class PatternTiling(TileConfiguration):
     """Shape of a block's work; `pattern_conv.cu` explains the sizes."""
 
     lanes: int = 32
@@ -55,7 +55,7 @@ class Tiling(TileConfiguration):
         return 32 // self.lanes * self.rows
 
 
-PLAIN = Tiling(sorted=False, reuse=False)
+PLAIN = PatternTiling(sorted=False, reuse=False)
 STEPS = {
     "no_opt": PLAIN,
     "reorder": replace(PLAIN, sorted=True),
@@ -75,7 +75,7 @@ class Staged:
     plane: int
 
     @staticmethod
-    def of(shape: ConvShape, tiling: Tiling, itemsize: int) -> Staged:
+    def of(shape: ConvShape, tiling: PatternTiling, itemsize: int) -> Staged:
         piece = vector_width(shape.width, itemsize)
         left = -(-shape.pad_w // piece) * piece
         columns = (tiling.lanes - 1) * shape.stride + 3 + left - shape.pad_w
@@ -89,7 +89,7 @@ class Staged:
         return Staged(piece, left, pitch, ((tiling.height - 1) * shape.stride + 3) * pitch)
 
 
-def pack(kernels: Kernels, order: Int64s, tiling: Tiling) -> dict[str, Array]:
+def pack(kernels: Kernels, order: Int64s, tiling: PatternTiling) -> dict[str, Array]:
     """FKW cut at chunks of input channels, the buffers of `pattern_conv.cu`; `order` has the filter of each place."""
     count, per_group = len(kernels.masks), tiling.filters
     groups = -(-kernels.filters // per_group)
@@ -120,7 +120,7 @@ def pack(kernels: Kernels, order: Int64s, tiling: Tiling) -> dict[str, Array]:
     }
 
 
-def input_loads(kernels: Kernels, tiling: Tiling, stride: int = 1) -> int:
+def input_loads(kernels: Kernels, tiling: PatternTiling, stride: int = 1) -> int:
     """Loads of inputs to registers by a lane that computes `rows` outputs of every filter (the paper's figure 14b)."""
     taps = np.array([[mask >> bit & 1 for bit in range(9)] for mask in kernels.masks], bool).reshape(-1, 3, 3)
     each = np.full(len(kernels.masks), _ITEM * tiling.rows)
@@ -137,7 +137,12 @@ def input_loads(kernels: Kernels, tiling: Tiling, stride: int = 1) -> int:
 
 
 def make_plan(
-    problem: Problem, operands: Operands, tiling: Tiling, arch: str, label: str = "", shared: SharedWork | None = None
+    problem: Problem,
+    operands: Operands,
+    tiling: PatternTiling,
+    arch: str,
+    label: str = "",
+    shared: SharedWork | None = None,
 ) -> Plan:
     """The plan of one tiling. Raises `Unsupported` where the layer has no patterns, or a tile does not fit."""
     shape, shared = convolved(problem), shared or SharedWork()
@@ -192,7 +197,7 @@ def _kernels(shape: ConvShape, operands: Operands) -> Kernels:
     return found if found.masks else replace(found, masks=(15,))  # the program needs one, also of no kernels
 
 
-def cycles(shape: ConvShape, kernels: int, tiling: Tiling, itemsize: int, arch: str) -> float:
+def cycles(shape: ConvShape, kernels: int, tiling: PatternTiling, itemsize: int, arch: str) -> float:
     """Clocks of a launch by a rough count: loads from shared memory, multiplies and staging of the busiest SM."""
     staged = Staged.of(shape, tiling, itemsize)
     limits, shared = architecture(arch), tiling.stages * tiling.channels * staged.plane * itemsize
@@ -219,10 +224,10 @@ def cycles(shape: ConvShape, kernels: int, tiling: Tiling, itemsize: int, arch: 
     return float(busiest * (busy + staging * (1.0 if tiling.stages == 1 else 0.7) + waiting) + 2000)
 
 
-def tilings(shape: ConvShape, kernels: int, itemsize: int, arch: str) -> list[Tiling]:
+def tilings(shape: ConvShape, kernels: int, itemsize: int, arch: str) -> list[PatternTiling]:
     """The `CANDIDATES` most promising, of which no two have the same tile and count of filters."""
     grid = [
-        Tiling(lanes, rows, warps, filters, min(channels, shape.channels), stages)
+        PatternTiling(lanes, rows, warps, filters, min(channels, shape.channels), stages)
         for lanes in (32, 16, 8)
         for rows in _ROWS
         for warps in (4, 8, 16)

@@ -35,7 +35,7 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
-class Tiling(TileConfiguration):
+class PieceTiling(TileConfiguration):
     """Compile-time shape of `row_spmm.cu`."""
 
     NAME: ClassVar = "n{0.block_n}_v{0.vec}_s{0.slots}_p{0.piece}_u{0.unroll}"
@@ -60,7 +60,7 @@ class Tiling(TileConfiguration):
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedPieces:
     """A matrix cut into the pieces of one tiling; see the header of `row_spmm.cu`."""
 
     headers: Int32s
@@ -104,7 +104,7 @@ def pair_words(matrix: CSR, storage: Storage) -> NDArray[Any]:
     return words.view(word)
 
 
-def pack(matrix: CSR, tiling: Tiling, pairs: NDArray[Any]) -> Packed:
+def pack(matrix: CSR, tiling: PieceTiling, pairs: NDArray[Any]) -> PackedPieces:
     """Cuts rows into pieces of near-equal whole batches and places those of a row side by side in one block.
 
     `pairs` are the `pair_words` of `matrix`. Raises `ValueError` where a row needs more pieces than a block has slots
@@ -144,16 +144,16 @@ def pack(matrix: CSR, tiling: Tiling, pairs: NDArray[Any]) -> Packed:
         few = slice(low, low + step)
         words[few] = pairs.take(source[few, None] + place, mode="clip")
         np.copyto(words[few], behind[few, None], where=place >= size[few, None])
-    return Packed(headers, words.view(np.uint32).reshape(-1, 4), joined)
+    return PackedPieces(headers, words.view(np.uint32).reshape(-1, 4), joined)
 
 
-def fit(lanes: int, vec: int, piece: int, unroll: int, longest: int) -> Tiling:
+def fit(lanes: int, vec: int, piece: int, unroll: int, longest: int) -> PieceTiling:
     """The smallest block of 128 threads or more in which the pieces of the longest row fit; a longer piece if none."""
     slots = 128 // lanes
     while slots * piece < longest and slots * lanes < _MOST_THREADS:
         slots *= 2
     needed = -(-longest // (slots * unroll)) * unroll
-    return Tiling(lanes, vec, slots, max(piece, needed), unroll)
+    return PieceTiling(lanes, vec, slots, max(piece, needed), unroll)
 
 
 def shapes(n: int, storage: Storage) -> list[tuple[int, int]]:
@@ -179,7 +179,7 @@ def batch_sizes(vec: int, storage: Storage) -> tuple[int, ...]:
     return (8,) if vec == 4 else (16,)
 
 
-def _cycles(tiling: Tiling, lengths: Int64s, n: int, storage: Storage, sms: int) -> float:
+def _cycles(tiling: PieceTiling, lengths: Int64s, n: int, storage: Storage, sms: int) -> float:
     """A rough model: the batches that a thread group runs one after another, in as many waves as not all blocks can be
     resident, and the work of all groups, which is wavefronts of L1 or instructions.
     """
@@ -201,15 +201,15 @@ def _cycles(tiling: Tiling, lengths: Int64s, n: int, storage: Storage, sms: int)
     return chain * waves * (_BATCH_CYCLES + tiling.unroll * instructions) + joins + work * tiles / sms
 
 
-def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling]:
+def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[PieceTiling]:
     """Tilings worth trying, the likeliest first by a rough cost model: the four best piece lengths for each shape."""
     lengths = matrix.row_lengths
     longest = max(1, int(lengths.max(initial=0)))
-    costs: dict[Tiling, float] = {}
+    costs: dict[PieceTiling, float] = {}
     for lanes, vec in shapes(n, storage):
         if n > lanes * vec * MOST_GRID_Y:
             continue
-        found: dict[Tiling, float] = {}
+        found: dict[PieceTiling, float] = {}
         for piece, unroll in product((1 << exponent for exponent in range(3, 10)), batch_sizes(vec, storage)):
             if piece > 8 and piece >= 2 * longest:
                 break
@@ -224,7 +224,7 @@ def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling
     yield from sorted(costs, key=costs.__getitem__)
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+def make_plan(problem: Problem, operands: Operands, tiling: PieceTiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), float32 or float16, of the type of the
     matrix values; `shared` is what the problem's plans share.
     """

@@ -77,13 +77,13 @@ def test_padding_is_as_rare_as_chance_has_it():
 @pytest.mark.parametrize(
     ("m", "k", "n", "tiling", "dtype", "build"),
     [
-        (37, 203, 1, eie.Tiling(32, 4), "f32", "asan"),
-        (37, 203, 7, eie.Tiling(8, 4), "f32", "asan"),
-        (37, 203, 8, eie.Tiling(32, 4), "f16", "tsan"),
-        (1, 1, 1, eie.Tiling(32, 2), "f32", "plain"),
-        (3, 300, 2, eie.Tiling(16, 2, shifts=True), "f16", "plain"),
-        (65, 64, 16, eie.Tiling(8, 2), "f32", "plain"),
-        (33, 2000, 1, eie.Tiling(8, 2), "f16", "plain"),
+        (37, 203, 1, eie.EieTiling(32, 4), "f32", "asan"),
+        (37, 203, 7, eie.EieTiling(8, 4), "f32", "asan"),
+        (37, 203, 8, eie.EieTiling(32, 4), "f16", "tsan"),
+        (1, 1, 1, eie.EieTiling(32, 2), "f32", "plain"),
+        (3, 300, 2, eie.EieTiling(16, 2, shifts=True), "f16", "plain"),
+        (65, 64, 16, eie.EieTiling(8, 2), "f32", "plain"),
+        (33, 2000, 1, eie.EieTiling(8, 2), "f16", "plain"),
     ],
 )
 def test_awkward_sizes_also_under_sanitizers(m, k, n, tiling, dtype, build):
@@ -93,14 +93,14 @@ def test_awkward_sizes_also_under_sanitizers(m, k, n, tiling, dtype, build):
 
 def test_a_matrix_without_nonzeros_gives_zeros():
     data = spmm_operands(matrix(5, 40, 0.0), 1)
-    check(data, plan(data, eie.Tiling(32, 4)))
+    check(data, plan(data, eie.EieTiling(32, 4)))
     check(data, columns_plan(Coded.of(data.sparse), data.dense["b"], ColumnTiling(32, 2, 1)))
 
 
 @pytest.mark.parametrize("bulk", [False, True])
 def test_x_that_does_not_fit_comes_in_parts(bulk):
     data = case(9, 30000, 4, 0.02, full=3)
-    one = plan(data, eie.Tiling(32, 4, bulk=bulk))
+    one = plan(data, eie.EieTiling(32, 4, bulk=bulk))
     assert one.launches[0].args[3] == 4
     check(data, one)
     check(data, one, "tsan")
@@ -112,7 +112,7 @@ def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k, n, dtype):
     names = [one.variant for one in eie.eie.plans(spmm_problem(data), data, "sm_90")]
     assert any(name.endswith("_bulk") for name in names)
     assert not any("bulk" in one.variant for one in eie.eie.plans(spmm_problem(data), data, "sm_89"))
-    check(data, plan(data, eie.Tiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
+    check(data, plan(data, eie.EieTiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
 
 
 def test_x_of_another_type_or_pitch_is_not_copied_as_it_is():
@@ -123,7 +123,7 @@ def test_x_of_another_type_or_pitch_is_not_copied_as_it_is():
 
 def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs():
     data = case(64, 640, 1, 0.3, empty=tuple(range(4)), full=40)
-    one = plan(data, eie.Tiling(16, 2))
+    one = plan(data, eie.EieTiling(16, 2))
     assert one.defines["COMMON"] > 0
     assert one.buffers["rest"].size > 64
     check(data, one)

@@ -8,7 +8,7 @@ from on_cpu import check, conv_layer, execute, mutated
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import pattern_conv
-from nnzbench.kernels.pattern_conv import STEPS, Tiling, input_loads, make_plan, pack
+from nnzbench.kernels.pattern_conv import STEPS, PatternTiling, input_loads, make_plan, pack
 from nnzbench.matrices.encodings import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.prune import patterns
@@ -72,7 +72,7 @@ def test_more_patterns_than_have_code_are_refused():
     weights[np.argsort(np.argsort(np.abs(weights), axis=1), axis=1) < 5] = 0
     problem, data = conv_layer(ConvShape(1, 1, 8, 8, 64, 3, 3, 1, 1))
     with pytest.raises(Unsupported, match="more than 16"):
-        make_plan(problem, replace(data, sparse=CSR.from_dense(weights)), Tiling(), "sm_90")
+        make_plan(problem, replace(data, sparse=CSR.from_dense(weights)), PatternTiling(), "sm_90")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -86,11 +86,11 @@ def test_every_step_convolves_awkward_sizes_under_sanitizers(shape):
 @pytest.mark.parametrize(
     ("shape", "tiling", "dtype", "chosen"),
     [
-        (SHAPES[0], Tiling(8, 7, 2, 2, 8, 1), "f16", "top12"),
-        (SHAPES[1], Tiling(16, 7, 4, 2, 16), "f16", "top6"),
-        (SHAPES[1], Tiling(16, 4, 4, 1, 32, 1), "f32", "centre8"),
-        (SHAPES[2], Tiling(8, 2, 1, 2, 4), "f16", "pr8"),
-        (SHAPES[4], Tiling(8, 14, 16, 2, 8), "f32", "top12"),
+        (SHAPES[0], PatternTiling(8, 7, 2, 2, 8, 1), "f16", "top12"),
+        (SHAPES[1], PatternTiling(16, 7, 4, 2, 16), "f16", "top6"),
+        (SHAPES[1], PatternTiling(16, 4, 4, 1, 32, 1), "f32", "centre8"),
+        (SHAPES[2], PatternTiling(8, 2, 1, 2, 4), "f16", "pr8"),
+        (SHAPES[4], PatternTiling(8, 14, 16, 2, 8), "f32", "top12"),
     ],
 )
 def test_tilings_types_and_libraries(shape, tiling, dtype, chosen):
@@ -103,12 +103,12 @@ def test_a_layer_without_kernels_gives_zeros():
     problem, data = conv_layer(shape)
     nothing = CSR.from_dense(np.zeros((shape.filters, 9 * shape.channels), np.float32))
     data = replace(data, sparse=nothing)
-    assert not execute(make_plan(problem, data, Tiling(filters=2), "sm_90")).any()
+    assert not execute(make_plan(problem, data, PatternTiling(filters=2), "sm_90")).any()
 
 
 def test_a_missing_barrier_is_seen():
     problem, data = layer(SHAPES[1])
-    plan = make_plan(problem, data, Tiling(warps=2, channels=4, stages=1), "sm_90")
+    plan = make_plan(problem, data, PatternTiling(warps=2, channels=4, stages=1), "sm_90")
     last = "if (chunk + 1 == chunks) break;"
     without = mutated(plan, f"{last}\n        __syncthreads();", last)
     with pytest.raises(SanitizerError, match="data race"):
@@ -121,20 +121,20 @@ def test_kernels_that_two_filters_share_are_stored_side_by_side():
                     channel=np.tile(found.channel, 2), pattern=np.tile(found.pattern, 2),
                     values=np.concatenate([found.values, -found.values]))  # fmt: skip
     order = reordered(twice)
-    packed = pack(twice, order, Tiling(filters=2))
+    packed = pack(twice, order, PatternTiling(filters=2))
     of_lists = np.diff(packed["starts"]).reshape(-1, 3)
     assert of_lists[:, 1:].sum() == 0
     assert np.array_equal(np.abs(packed["weights"][:-2:2]), np.abs(packed["weights"][1:-2:2]))
-    assert input_loads(twice, Tiling(filters=2)) == input_loads(found, Tiling(filters=1))
+    assert input_loads(twice, PatternTiling(filters=2)) == input_loads(found, PatternTiling(filters=1))
 
 
 def test_loads_by_hand():
     dense = np.zeros((1, 1, 9), np.float32)
     dense[0, 0, [1, 4, 7, 8]] = 1  # a column of three and one beside its foot
     one = Kernels.of(CSR.from_dense(dense.reshape(1, 9)))
-    assert input_loads(one, Tiling(rows=4, reuse=False)) == 16
-    assert input_loads(one, Tiling(rows=4)) == 6 + 4
-    assert input_loads(one, Tiling(rows=4), stride=2) == 9 + 4
+    assert input_loads(one, PatternTiling(rows=4, reuse=False)) == 16
+    assert input_loads(one, PatternTiling(rows=4)) == 6 + 4
+    assert input_loads(one, PatternTiling(rows=4), stride=2) == 9 + 4
 
 
 LARGE = (ConvShape(1, 512, 14, 14, 512, 3, 3, 1, 1), ConvShape(8, 3, 224, 224, 64, 3, 3, 1, 1))

@@ -8,7 +8,7 @@ from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels import row_stream
 from nnzbench.kernels.registry import kernels
-from nnzbench.kernels.row_stream import Tiling
+from nnzbench.kernels.row_stream import PieceTiling
 from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
@@ -78,7 +78,7 @@ def test_sums_of_pieces_stay_in_fp32():
     pieces[0, :2] = -4, -3  # what is left are the seven small values, each beside a 1 that fp16 would round it to
     data = operands(np.vstack([pieces.reshape(1, 64), np.ones((1, 64), dtype=np.float32)]), 8)
     data.dense["b"][:] = 1.0
-    plan = row_stream.make_plan(problem(data), data, Tiling(4, 8, 32, 8, 8))
+    plan = row_stream.make_plan(problem(data), data, PieceTiling(4, 8, 32, 8, 8))
     assert (execute(plan) == [[7 * 2.0**-12], [64]]).all()
     assert plan.launches[0].args[1] == 1  # rows of several pieces
 
@@ -115,7 +115,7 @@ def test_an_infinite_used_element_stays_infinite_beside_padding():
 
 
 def test_pairs_of_four_bytes_hold_every_nonzero_and_padding_repeats_its_row_without_a_value():
-    matrix, tiling = operands(random_dense(23, 150, 0.15), 8).sparse, Tiling(4, 8, 32, 16, 8)
+    matrix, tiling = operands(random_dense(23, 150, 0.15), 8).sparse, PieceTiling(4, 8, 32, 16, 8)
     packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, STORED["f16"]))
     assert packed.words.nbytes == 4 * len(packed.headers) * tiling.piece
     pairs = packed.words.reshape(-1, tiling.piece)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nnzbench.kernels import cost_rule
-from nnzbench.kernels.cost_rule import Costs, Trial
+from nnzbench.kernels.cost_rule import RuleCosts, Trial
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, rule_tile, tile_features
 from nnzbench.matrices.generate import uneven_rows, uniform
@@ -16,7 +16,7 @@ from nnzbench.problems.problem import Problem
 
 CONSTANTS = (3.0, 0.001, 0.01, 0.5, 0.3, 0.05)
 NAMES = ("launch", "wavefronts", "rows", "longest_staged", "longest_prefetched", "blocks")
-TRUE = Costs(dict(zip(NAMES, CONSTANTS, strict=True)), {"y4_x128_w32_v4": 1.2})
+TRUE = RuleCosts(dict(zip(NAMES, CONSTANTS, strict=True)), {"y4_x128_w32_v4": 1.2})
 SIZES = ((64, 256), (512, 512), (2048, 512), (256, 1024), (1024, 1024))
 SHAPES = [(m, k, n, cov) for m, k in SIZES for n in (32, 196) for cov in (0.0, 0.5)]
 
@@ -76,7 +76,7 @@ def test_scores_are_percent_of_the_oracle():
 
 def test_a_candidate_that_nothing_is_known_of_is_not_chosen():
     rivals = [Trial("c", "m", "known", {"known.launch": 1.0}, 2.0), Trial("c", "m", "new", {"new.launch": 1.0}, 1.0)]
-    assert cost_rule.choices(Costs({"known.launch": 9.0}), rivals) == {"c": "known"}
+    assert cost_rule.choices(RuleCosts({"known.launch": 9.0}), rivals) == {"c": "known"}
 
 
 def test_too_few_matrices_or_trials_are_refused():
@@ -89,12 +89,12 @@ def test_too_few_matrices_or_trials_are_refused():
 def test_constants_are_kept_and_read_again(tmp_path, monkeypatch):
     """Writing one rule anew leaves the others as they are."""
     cost_rule.save(tmp_path / "rule.csv", {"one": TRUE, "two": TRUE}, "here")
-    cost_rule.save(tmp_path / "rule.csv", {"two": Costs({"x": 1.5})}, "there")
+    cost_rule.save(tmp_path / "rule.csv", {"two": RuleCosts({"x": 1.5})}, "there")
     monkeypatch.setattr(cost_rule, "path", lambda: tmp_path / "rule.csv")
     cost_rule.load.cache_clear()
     try:
         assert cost_rule.load("one") == TRUE
-        assert cost_rule.load("two") == Costs({"x": 1.5})
+        assert cost_rule.load("two") == RuleCosts({"x": 1.5})
         with pytest.raises(KeyError, match="three"):
             cost_rule.load("three")
     finally:
@@ -152,11 +152,11 @@ def test_features_of_a_family_are_its_own_and_count_bytes(family):
 
 
 def test_families_are_ranked_by_their_fitted_costs(monkeypatch):
-    costs = Costs(
+    costs = RuleCosts(
         {"sputnik.launch": 2.0, "sputnik.products": 0.001, "ring.launch": 8.0, "ring.products": 0.0001},
         {"sputnik": 1.0, "ring": 1.0},
     )
-    of_f8 = Costs({"sputnik.launch": 1.0, "ring.launch": 0.5}, {"sputnik": 1.0, "ring": 1.0})
+    of_f8 = RuleCosts({"sputnik.launch": 1.0, "ring.launch": 0.5}, {"sputnik": 1.0, "ring": 1.0})
     monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs, "family_f8": of_f8}[rule])
     assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, "f32", 132) == ["sputnik", "ring"]
     assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, "f8", 132) == ["ring", "sputnik"]

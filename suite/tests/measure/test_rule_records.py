@@ -10,7 +10,7 @@ from commands import invoke
 from fake_records import timed
 
 from nnzbench.kernels import cost_rule
-from nnzbench.kernels.cost_rule import Costs
+from nnzbench.kernels.cost_rule import RuleCosts
 from nnzbench.kernels.sputnik.sddmm import candidates, heuristic_strip, sddmm_plan, strip_features
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, spmm_plan, tile_features
 from nnzbench.matrices.generate import uniform
@@ -19,8 +19,8 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
 
-TRUE = Costs({"launch": 3.0, "wavefronts": 0.001, "longest_staged": 0.5, "longest_prefetched": 0.3, "blocks": 0.05})
-TRUE_STRIPS = Costs({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "trips": 0.3})
+TRUE = RuleCosts({"launch": 3.0, "wavefronts": 0.001, "longest_staged": 0.5, "longest_prefetched": 0.3, "blocks": 0.05})
+TRUE_STRIPS = RuleCosts({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "trips": 0.3})
 
 
 def record(problem: Problem, kernel: str, variant: str, us: float, **changed: object) -> Record:

@@ -20,7 +20,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.contract import each
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.composed.decoder_products import DENSE, Family, Network, Product, overlaps
+from nnzbench.kernels.composed.decoder_products import DENSE, DecoderNetwork, Product, ProductFamily, overlaps
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
 from nnzbench.plans.architectures import architecture, sm_count
@@ -44,9 +44,9 @@ BLOCKS = 1
 """Of attention for a multiprocessor, where there are as many tokens."""
 FAMILIES = {
     "dense_block": (DENSE,),
-    "fp8_block": (Family("f8", ("cublaslt",), 16, whole=True),),
-    "two_four_block": (Family("f16", ("cusparselt",), 8), Family("f8", ("cusparselt",), 16)),
-    "sparse_block": (Family("f16", ("delta_spmv", "tensor_spmm"), or_dense=True),),
+    "fp8_block": (ProductFamily("f8", ("cublaslt",), 16, whole=True),),
+    "two_four_block": (ProductFamily("f16", ("cusparselt",), 8), ProductFamily("f8", ("cusparselt",), 16)),
+    "sparse_block": (ProductFamily("f16", ("delta_spmv", "tensor_spmm"), or_dense=True),),
 }
 """Of each kernel of whole networks."""
 
@@ -61,7 +61,7 @@ Strides = Mapping[str, tuple[int, int]]
 """By `<product>.b` and `<product>.c`: steps of rows and columns."""
 
 
-def steps(network: Network, strides: Strides, e4m3: bool) -> list[Part]:
+def steps(network: DecoderNetwork, strides: Strides, e4m3: bool) -> list[Part]:
     """The whole network in order. `e4m3`: the blocks' operands are of that type.
 
     Without strides of `up.c` the product `up` has SwiGLU's results, where `down` takes them.
@@ -110,7 +110,7 @@ def splitting(cached: int, heads: int, arch: str) -> tuple[int, int]:
     return max(1, -(-cached // per_split)), per_split
 
 
-def state(network: Network) -> dict[str, Array]:
+def state(network: DecoderNetwork) -> dict[str, Array]:
     """What the steps work on beside the products' operands and results."""
     case, dense = network.case, network.operands.dense
     net, n = case.net, case.n
@@ -130,13 +130,13 @@ def state(network: Network) -> dict[str, Array]:
     }
 
 
-def _plan(network: Network, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
+def _plan(network: DecoderNetwork, buffers: Mapping[str, Array], launches: tuple[Launch, ...], output: str) -> Plan:
     net = network.case.net
     defines = {"GROUP": net.heads // net.key_heads, "WARPS": WARPS}
     return Plan("steps", "cuda", SOURCE, defines, buffers, output, launches)
 
 
-def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
+def on_gpu(network: DecoderNetwork, family: ProductFamily, device: GpuDevice) -> Prepared:
     """The network in device memory. Raises what preparing its parts raises."""
     products: dict[str, Product] = {}
     is_gated = False
@@ -178,7 +178,7 @@ def on_gpu(network: Network, family: Family, device: GpuDevice) -> Prepared:
 
 
 def _bound(
-    network: Network, device: GpuDevice, launches: list[Launch], held: dict[str, Any]
+    network: DecoderNetwork, device: GpuDevice, launches: list[Launch], held: dict[str, Any]
 ) -> Iterator[Callable[[], None]]:
     """What enqueues each launch, over `held` and what else they name, which is added to it."""
     named = {arg for one in launches for arg in one.args if isinstance(arg, str)}
@@ -189,7 +189,7 @@ def _bound(
         yield functools.partial(device.guarded, one)
 
 
-def alone_on_gpu(network: Network, kernels: Set[str], device: GpuDevice) -> Prepared:
+def alone_on_gpu(network: DecoderNetwork, kernels: Set[str], device: GpuDevice) -> Prepared:
     """Those of the steps in device memory, over results of products that nobody computed."""
     n = network.case.n
     held: dict[str, Any] = {}
@@ -207,13 +207,13 @@ def alone_on_gpu(network: Network, kernels: Set[str], device: GpuDevice) -> Prep
     return Prepared(run, lambda: np.zeros((1, 1), np.float16), lambda: None, device.synchronise, rotates=True)
 
 
-def on_host(network: Network, family: Family, device: Device) -> Prepared:
+def on_host(network: DecoderNetwork, family: ProductFamily, device: Device) -> Prepared:
     """The same on the processor: every launch and every product a step of one plan."""
     held = state(network)
     strides: dict[str, tuple[int, int]] = {}
     products: dict[str, Step] = {}
     for name in (*reversed([*network.matrices]), HEAD):  # `down` comes before what may write its operand
-        own = Family("f16", ("row_stream",)) if name == HEAD else family
+        own = ProductFamily("f16", ("row_stream",)) if name == HEAD else family
         gated = network.gated(own) if name == "up" else None
         candidate = gated or network.chosen(name, own)[-1]
         plan, made = candidate.plan, candidate.operands
@@ -251,7 +251,7 @@ class Decoding:
     """A kernel for decoders that consists of its candidates."""
 
     name: str
-    found: Callable[[Network], Iterator[Candidate]]
+    found: Callable[[DecoderNetwork], Iterator[Candidate]]
     paper: str = PAPER
     ops: frozenset[str] = frozenset({"decoder"})
     dtypes: frozenset[str] = frozenset({"f16"})
@@ -260,15 +260,15 @@ class Decoding:
         """Those of the network. Raises `Unsupported` for weights or a device that it is not for."""
         if not architecture(device.arch).has("mma_f16_k16"):
             raise Unsupported(f"tensor cores of {device.arch} do not multiply as attention does")
-        return self.found(Network(problem, operands, device))
+        return self.found(DecoderNetwork(problem, operands, device))
 
 
-def _networks(name: str, network: Network) -> Iterator[Candidate]:
+def _networks(name: str, network: DecoderNetwork) -> Iterator[Candidate]:
     """The whole network by products of each family of the kernel."""
     require(network.problem, name)
     for family in FAMILIES[name]:
 
-        def prepare(family: Family = family) -> Prepared:
+        def prepare(family: ProductFamily = family) -> Prepared:
             device = network.device
             return (
                 on_gpu(network, family, device) if isinstance(device, GpuDevice) else on_host(network, family, device)
@@ -278,7 +278,7 @@ def _networks(name: str, network: Network) -> Iterator[Candidate]:
         yield Candidate(f"{family.math}_block", family.math, prepare, tolerance=tolerance)
 
 
-def _parts(network: Network) -> Iterator[Candidate]:
+def _parts(network: DecoderNetwork) -> Iterator[Candidate]:
     """The chosen products alone: one per family and matrix, and the vocabulary's."""
     if not isinstance(network.device, GpuDevice):
         raise Unsupported("products have tests of their own")
@@ -289,9 +289,9 @@ def _parts(network: Network) -> Iterator[Candidate]:
             yield refusal(variant, family.math, str(error))
 
 
-def products_alone(problem: Problem) -> dict[str, tuple[str, Family]]:
+def products_alone(problem: Problem) -> dict[str, tuple[str, ProductFamily]]:
     """Matrix and family of each variant of `block_parts`, by how it begins. Raises `MatrixError` as `Case.of`."""
-    found: dict[str, tuple[str, Family]] = {}
+    found: dict[str, tuple[str, ProductFamily]] = {}
     for kernel, families in FAMILIES.items():
         with contextlib.suppress(Unsupported):
             require(problem, kernel)
@@ -300,7 +300,7 @@ def products_alone(problem: Problem) -> dict[str, tuple[str, Family]]:
     return {**found, f"{DENSE.math}_{HEAD}_{HEAD}": (HEAD, DENSE)}
 
 
-def _part(network: Network, variant: str, name: str, family: Family) -> Candidate:
+def _part(network: DecoderNetwork, variant: str, name: str, family: ProductFamily) -> Candidate:
     by, chosen, candidate = network.chosen(name, family)
     problem, _ = network.part(name, chosen)
     words = re.sub("[^A-Za-z0-9.]", ".", candidate.variant)
@@ -314,7 +314,7 @@ def _truth(problem: Problem, operands: Operands) -> Reference:
     return _SHARED.once_for(operands.sparse, key, lambda: reference(problem, operands))
 
 
-def _weight_bytes(candidate: Candidate, family: Family) -> int:
+def _weight_bytes(candidate: Candidate, family: ProductFamily) -> int:
     """Of the weights as the candidate holds them."""
     plan, made = candidate.plan, candidate.operands
     if plan is not None:
@@ -324,7 +324,7 @@ def _weight_bytes(candidate: Candidate, family: Family) -> int:
     return whole // 2 + weights // 8 if "cusparselt" in family.kernels else whole
 
 
-def _steps(network: Network) -> Iterator[Candidate]:
+def _steps(network: DecoderNetwork) -> Iterator[Candidate]:
     """All steps but the products, and those of each kind alone: only times. Whole networks' results are checked."""
     device = network.device
     if not isinstance(device, GpuDevice):

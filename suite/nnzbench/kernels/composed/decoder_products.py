@@ -38,7 +38,7 @@ STEP_US = 1.0
 _SHARED = SharedWork()
 
 
-class Choice(NamedTuple):
+class ProductChoice(NamedTuple):
     """The candidate of a product that was the fastest."""
 
     us: float
@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
+class ProductFamily:
     """How the products of a network are computed."""
 
     math: DType
@@ -64,7 +64,7 @@ class Family:
         return -(-n // self.multiple) * self.multiple
 
 
-DENSE = Family("f16", ("cublas", "cublaslt"), whole=True)
+DENSE = ProductFamily("f16", ("cublas", "cublaslt"), whole=True)
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Product:
     c_turned: bool
 
 
-class Network:
+class DecoderNetwork:
     """The products of one problem: its matrices, and which candidate computes each."""
 
     def __init__(self, problem: Problem, operands: Operands, device: Device) -> None:
@@ -104,7 +104,7 @@ class Network:
         """What FP8 operands are multiplied by."""
         return scales(self.matrices)
 
-    def matrix(self, name: str, family: Family) -> CSR:
+    def matrix(self, name: str, family: ProductFamily) -> CSR:
         """A product's, rounded to the family's type; the same one for every problem with these weights."""
         if name == HEAD:
             dense = self.operands.dense["head"]
@@ -118,14 +118,14 @@ class Network:
 
         return _SHARED.once_for(self.operands.sparse, ("matrix", name, family.math, whole), make)
 
-    def part(self, name: str, family: Family) -> tuple[Problem, Operands]:
+    def part(self, name: str, family: ProductFamily) -> tuple[Problem, Operands]:
         """A product as a problem of its own, and its operands."""
         matrix, whole = self.matrix(name, family), self.problem
         sized = replace(whole, m=matrix.m, k=matrix.k, n=family.columns(whole.n), sparsity=round(matrix.sparsity, 4))
         one = replace(sized, name=f"{whole.label}_{name}", op="spmm", dtype=family.math, label="")
         return one, operands_of(one, matrix, "")
 
-    def tried(self, name: str, family: Family) -> Iterator[tuple[str, Candidate]]:
+    def tried(self, name: str, family: ProductFamily) -> Iterator[tuple[str, Candidate]]:
         """The candidates of a product that are tried, with the kernel of each. Raises `Unsupported` without any."""
         one, made = self.part(name, family)
         refusals = []
@@ -143,7 +143,7 @@ class Network:
         if len(refusals) == len(family.kernels):
             raise Unsupported(refusals[0])
 
-    def chosen(self, name: str, family: Family) -> tuple[str, Family, Candidate]:
+    def chosen(self, name: str, family: ProductFamily) -> tuple[str, ProductFamily, Candidate]:
         """The candidate that computes a product, with inputs of its own, its kernel and of which family it is.
 
         It is the fastest over copies. Raises `Unsupported` where none runs.
@@ -155,7 +155,7 @@ class Network:
         alone = self.tried(name, replace(family, kernels=(best.kernel,)))
         return best.kernel, family, next(candidate for _, candidate in alone if candidate.variant == best.variant)
 
-    def _best(self, name: str, family: Family) -> Choice:
+    def _best(self, name: str, family: ProductFamily) -> ProductChoice:
         """Of a dense product the same for all weights of its size."""
         net, n = self.case.net, family.columns(self.problem.n)
         size = (net.vocabulary, net.hidden) if name == HEAD else net.products[name]
@@ -164,29 +164,29 @@ class Network:
             return _SHARED.once(key, lambda: self._fastest(name, family))
         return _SHARED.once_for(self.operands.sparse, (name, *key), lambda: self._fastest(name, family))
 
-    def _fastest(self, name: str, family: Family) -> Choice:
+    def _fastest(self, name: str, family: ProductFamily) -> ProductChoice:
         return self._quickest(
             list(self.tried(name, family)), f"no candidate of {', '.join(family.kernels)} runs {name}"
         )
 
-    def _quickest(self, found: list[tuple[str, Candidate]], refusal: str) -> Choice:
+    def _quickest(self, found: list[tuple[str, Candidate]], refusal: str) -> ProductChoice:
         """Of kernels' candidates, timed; on the processor the first. Raises `Unsupported` where none runs."""
         device = self.device
         if not isinstance(device, GpuDevice):
-            return Choice(0.0, found[0][0], found[0][1].variant)
-        timed: list[Choice] = []
+            return ProductChoice(0.0, found[0][0], found[0][1].variant)
+        timed: list[ProductChoice] = []
         each_one = (overlapping(one, device) for _, one in found)
         for candidate in compiled_ahead(each_one, device.arch, device.link):
             kernel = next(kernel for kernel, one in found if one.variant == candidate.variant)
             try:
-                timed.append(Choice(_quickly(device, candidate), kernel, candidate.variant))
+                timed.append(ProductChoice(_quickly(device, candidate), kernel, candidate.variant))
             except (Unsupported, LaunchError) as error:
                 refusal = str(error)
         if not timed:
             raise Unsupported(refusal)
         return min(timed)
 
-    def gated(self, family: Family) -> Candidate | None:
+    def gated(self, family: ProductFamily) -> Candidate | None:
         """The product with gates and what they let through, its result that of SwiGLU; None where it has none.
 
         It is one of `delta_spmv` where that is the fastest, for one token.
@@ -203,13 +203,13 @@ class Network:
         if not found:
             return None
 
-        def fastest() -> Choice:
+        def fastest() -> ProductChoice:
             return self._quickest([(kernel, one) for one in found.values()], "no product with SwiGLU runs")
 
         best = _SHARED.once_for(self.operands.sparse, ("gated", self.device.name), fastest)
         return found[best.variant] if best.us <= self._best("up", family).us + STEP_US else None
 
-    def gated_product(self, family: Family, into: Any) -> Product | None:
+    def gated_product(self, family: ProductFamily, into: Any) -> Product | None:
         """It in device memory, with its result in the array `into`."""
         candidate = self.gated(family)
         if candidate is None:
@@ -226,7 +226,7 @@ class Network:
             runs.append(self.device.bind(plan, arrays | {name: arrays[name].copy() for name in names}))
         return Product(prepared, runs, arrays[inputs(plan, made)["b"]], into, (1, 1), (1, 1), False)
 
-    def product(self, name: str, family: Family) -> Product:
+    def product(self, name: str, family: ProductFamily) -> Product:
         """The product in device memory, over as many copies of its weights as there are blocks."""
         _, _, candidate = self.chosen(name, family)
         made: Operands = candidate.operands

@@ -133,7 +133,7 @@ Make = Callable[[str], Plan]
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkKernel:
     """A kernel that computes a whole network, in each arithmetic of its dense products, fp32 alone off a GPU.
 
     `makes` gives its plans by variant; no plan outlives its candidate.
@@ -165,7 +165,7 @@ def prepare(device: Device, plan: Plan, math: str) -> Prepared:
     if not isinstance(device, GpuDevice):
         return device.prepare(plan)
     preparing = Preparing(Inputs(device), math)  # not shared: the network's device memory is measured
-    handle = cublas.Handle.of(device)
+    handle = cublas.CublasHandle.of(device)
     arrays: dict[str, DeviceArray] = {}
     try:
         for name, array in plan.buffers.items():
@@ -180,7 +180,7 @@ def prepare(device: Device, plan: Plan, math: str) -> Prepared:
 
 
 def _bound(
-    device: GpuDevice, handle: cublas.Handle, plan: Plan, arrays: dict[str, DeviceArray], math: str
+    device: GpuDevice, handle: cublas.CublasHandle, plan: Plan, arrays: dict[str, DeviceArray], math: str
 ) -> Callable[[], None]:
     ours = replace(plan, launches=tuple(launch for launch in plan.launches if launch.entry != PRODUCT))
     calls = iter(device.bind_each(ours, arrays))
@@ -195,7 +195,9 @@ def _bound(
     return run
 
 
-def _library(handle: cublas.Handle, launch: Launch, arrays: dict[str, DeviceArray], math: str) -> Callable[[], None]:
+def _library(
+    handle: cublas.CublasHandle, launch: Launch, arrays: dict[str, DeviceArray], math: str
+) -> Callable[[], None]:
     m, k, n, transposed, accumulate = (int(one) for one in launch.args[:5])
     a, b, c = (arrays[str(name)] for name in launch.args[5:])
     return cublas.product(handle, math, (m, k, n), a, b, c, b_transposed=bool(transposed), accumulate=bool(accumulate))
@@ -267,11 +269,11 @@ def _dense_mobilenet(problem: Problem, operands: Operands, arch: str) -> dict[st
 
 
 register(  # only the first convolution is a dense product here: fp32 alone
-    Network("sparse_mobilenet", f"{PAPER}, table IV", frozenset({"mobilenet"}), _sparse_mobilenet, MATHS[:1]),
+    NetworkKernel("sparse_mobilenet", f"{PAPER}, table IV", frozenset({"mobilenet"}), _sparse_mobilenet, MATHS[:1]),
     About("paper", "sparse MobileNetV1", paper_variants="f32_heuristic$", rank=272),
 )
 register(
-    Network("dense_mobilenet", DENSE, frozenset({"mobilenet"}), _dense_mobilenet),
+    NetworkKernel("dense_mobilenet", DENSE, frozenset({"mobilenet"}), _dense_mobilenet),
     replace(DENSE_ABOUT, label="dense MobileNetV1", rank=273),
 )
 
@@ -380,10 +382,10 @@ def _dense_transformer(problem: Problem, operands: Operands, arch: str) -> dict[
 
 
 register(
-    Network("sparse_transformer", f"{PAPER}, table III", frozenset({"transformer"}), _sparse_transformer),
+    NetworkKernel("sparse_transformer", f"{PAPER}, table III", frozenset({"transformer"}), _sparse_transformer),
     About("paper", "sparse Transformer", frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270),
 )
 register(
-    Network("dense_transformer", DENSE, frozenset({"transformer"}), _dense_transformer),
+    NetworkKernel("dense_transformer", DENSE, frozenset({"transformer"}), _dense_transformer),
     replace(DENSE_ABOUT, label="dense Transformer", rank=271),
 )

@@ -120,7 +120,7 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     indices into it and come first. Raises `Unsupported` for an input too large for 32-bit
     offsets, or filters too large for 16-bit places.
     """
-    layer = Layer(problem, operands)
+    layer = PaperLayer(problem, operands)
     try:
         coded = Coded.of(operands.sparse)
         codebook = coded.codebook, coded_entries(coded, layer.shape)
@@ -140,7 +140,7 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
         yield layer.plan(f"paper_counts_sbs{size}", size, size, unify=False)
 
 
-class Layer:
+class PaperLayer:
     """What all variants of one problem share; an input may take gigabytes, so its plans hold the same arrays."""
 
     def __init__(self, problem: Problem, operands: Operands) -> None:

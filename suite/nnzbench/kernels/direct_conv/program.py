@@ -151,7 +151,7 @@ MAX_INSTRUCTIONS = 400_000
 
 
 @dataclass(frozen=True)
-class Run:
+class ChunkRun:
     """Part of a body: the columns `[first, last)` whose input lies in one chunk."""
 
     body: Body
@@ -166,7 +166,7 @@ class ConvProgram:
         self.schedule, self.tile, self.element = schedule, tile, tile.element
         edges = np.arange(tile.chunks + 1) * tile.tiling.chunk * tile.shape.r * tile.shape.s
         self.runs = [
-            [Run(body, a, b) for a, b in itertools.pairwise(np.searchsorted(body.columns, edges).tolist())]
+            [ChunkRun(body, a, b) for a, b in itertools.pairwise(np.searchsorted(body.columns, edges).tolist())]
             for body in schedule.bodies
         ]
         """By group and chunk."""
@@ -233,10 +233,10 @@ def emit_ptx(program: ConvProgram, arch: str, part: int = 0) -> str:
     """The PTX module of one of the program's launches. Raises `Unsupported` where the program does not fit `arch`."""
     target = architecture(arch)
     program.check(arch)
-    return "\n".join([*target.ptx_header(), *_Emitter(program, target, part).kernel(), ""])
+    return "\n".join([*target.ptx_header(), *_ConvEmitter(program, target, part).kernel(), ""])
 
 
-class _Emitter:
+class _ConvEmitter:
     def __init__(self, program: ConvProgram, target: Architecture, part: int) -> None:
         self.p = program
         self.groups = program.parts[part]
@@ -428,7 +428,7 @@ class _Emitter:
             lines += self._run(run, chunk % self.t.stages * self.tile.stage_bytes)
         return [*lines, *self._store(group), "bra.uni END;"]
 
-    def _run(self, run: Run, stage: int) -> list[str]:
+    def _run(self, run: ChunkRun, stage: int) -> list[str]:
         """The multiply-adds of one chunk; loads run `depth` columns ahead of them."""
         body = run.body
         columns = body.columns[run.first : run.last]

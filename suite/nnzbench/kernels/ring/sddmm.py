@@ -32,7 +32,7 @@ _MOST_SUM_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Tiling(RingTiling):
+class RingSddmmTiling(RingTiling):
     """Compile-time shape of `ring_sddmm.cu`, and how often columns are parted."""
 
     DEFINES: ClassVar = {"parts": ""}
@@ -93,7 +93,7 @@ def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> tuple[Int64s,
     return (*np.divmod(held, pattern.m), _strands(pattern, starts[held] + share, of, share_lengths))
 
 
-def _deal(part_of: Int64s, lengths: Int64s, tiling: Tiling) -> Int64s:
+def _deal(part_of: Int64s, lengths: Int64s, tiling: RingSddmmTiling) -> Int64s:
     """(parts, groups, warps, row_steps, sub) strands, -1 where there is none; each part is dealt on its own."""
     groups = max(1, -(-int(np.bincount(part_of).max()) // tiling.block_m))
     dealt = []
@@ -104,7 +104,7 @@ def _deal(part_of: Int64s, lengths: Int64s, tiling: Tiling) -> Int64s:
     return np.stack(dealt)
 
 
-def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> dict[str, Array]:
+def pack(pattern: CSR, tiling: RingSddmmTiling, shared: SharedWork | None = None) -> dict[str, Array]:
     """The buffers of `pattern`, which has nonzeros, by name (see the header of `ring_sddmm.cu`).
 
     Byte `offsets` in the ring and `positions` among the pattern's entries, -1 where there is none, are (units, 4), as
@@ -160,7 +160,7 @@ _SUM_BYTES = 2000
 """Parts of sums written and read per cycle."""
 
 
-def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
+def _cycles(tiling: RingSddmmTiling, problem: Problem, nnz: int, sms: int) -> float:
     """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
     groups, slices = -(-problem.m // tiling.block_m), -(-problem.k // tiling.block_n)
     blocks = groups * tiling.parts * slices
@@ -175,16 +175,16 @@ def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
     return -(-blocks // sms) * (work + _START_CYCLES) + added
 
 
-def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
+def tilings(problem: Problem, nnz: int, arch: str) -> list[RingSddmmTiling]:
     """Tilings worth trying, the likeliest first."""
     target = architecture(arch)
     sms, limit = target.sms, target.block_shared_bytes
     drifts = (False, True) if target.has("mbarrier") else (False,)
-    ranked: list[tuple[float, Tiling]] = []
+    ranked: list[tuple[float, RingSddmmTiling]] = []
     for lanes, vec in _LANES:
         for warps, row_steps in _WARPS:
             for parts in _PARTS:
-                shape = Tiling(lanes, vec, warps, row_steps, parts=parts)
+                shape = RingSddmmTiling(lanes, vec, warps, row_steps, parts=parts)
                 if (parts > 1 and parts * 64 > problem.n) or vec * row_steps * (8 // lanes) > 32:
                     continue
                 if shape.block_n >= 2 * max(problem.k, 32) or shape.block_m >= 2 * max(problem.m, 32):
@@ -199,7 +199,7 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
     return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+def make_plan(problem: Problem, operands: Operands, tiling: RingSddmmTiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense` holds `a` (m, k) and `b` (n, k).
 
     Raises `Unsupported` where the parts of the sums, one for each slice of k, take too much memory.

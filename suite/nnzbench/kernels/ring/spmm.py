@@ -24,7 +24,7 @@ _MOST_READ_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class Tiling(RingTiling):
+class RingSpmmTiling(RingTiling):
     """Compile-time shape of `ring_spmm.cu`."""
 
     DEFINES: ClassVar = {"value_bytes": ""}
@@ -95,13 +95,13 @@ def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
     return Strands.of(starts, np.full(starts.size, split), lengths, matrix.indices, values, (matrix.k, 0))
 
 
-def _dealt(lengths: Int64s, tiling: Tiling, shared: SharedWork) -> Int64s:
+def _dealt(lengths: Int64s, tiling: RingSpmmTiling, shared: SharedWork) -> Int64s:
     """`deal_bundles` to the blocks of `tiling`, and of every other that has as many rows in as many places."""
     places = -(-lengths.size // tiling.block_m), tiling.warps // tiling.ksplit, tiling.row_steps, tiling.sub
     return shared.once(("dealt", *places), lambda: deal_bundles(lengths, *places))
 
 
-def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> dict[str, Array]:
+def pack(matrix: CSR, tiling: RingSpmmTiling, shared: SharedWork | None = None) -> dict[str, Array]:
     """The buffers of `matrix` by name (see the header of `ring_spmm.cu`), as the warps of `tiling` meet its nonzeros.
 
     `stream` (units, 4) has words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit ones.
@@ -157,14 +157,14 @@ _START_CYCLES = 2000
 _MOST_TILINGS = 12
 
 
-def _excess(tiling: Tiling, lengths: Int64s, waves: int, shared: SharedWork) -> float:
+def _excess(tiling: RingSpmmTiling, lengths: Int64s, waves: int, shared: SharedWork) -> float:
     """Work of a block's heaviest warp over the mean of all warps, less 1; of several waves, in the average block."""
     loads = np.append(lengths, 0)[_dealt(lengths, tiling, shared)].max(axis=3).sum(axis=2)
     heaviest = loads.max(axis=1)
     return float(heaviest.max() if waves == 1 else heaviest.mean()) / float(loads.mean()) - 1
 
 
-def _cycles(tiling: Tiling, problem: Problem, lengths: Int64s, sms: int, excess: float) -> float:
+def _cycles(tiling: RingSpmmTiling, problem: Problem, lengths: Int64s, sms: int, excess: float) -> float:
     """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them.
 
     `excess` is the tiling's `_excess`.
@@ -184,15 +184,15 @@ def _cycles(tiling: Tiling, problem: Problem, lengths: Int64s, sms: int, excess:
     return max(-(-blocks // sms) * (work + _START_CYCLES + joins), longest)
 
 
-def tilings(problem: Problem, lengths: Int64s, arch: str, shared: SharedWork | None = None) -> list[Tiling]:
+def tilings(problem: Problem, lengths: Int64s, arch: str, shared: SharedWork | None = None) -> list[RingSpmmTiling]:
     """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row; `shared` as for `pack`."""
     shared = shared or SharedWork()
     sms, limit = sm_count(arch), block_shared_bytes(arch)
-    ranked: list[tuple[float, Tiling]] = []
+    ranked: list[tuple[float, RingSpmmTiling]] = []
     value_bytes = 2 if problem.dtype == "f16" else 4
     for lanes, vec in _LANES[value_bytes]:
         for warps, row_steps, ksplit in _WARPS:
-            shape = Tiling(lanes, vec, warps, row_steps, ksplit=ksplit, value_bytes=value_bytes)
+            shape = RingSpmmTiling(lanes, vec, warps, row_steps, ksplit=ksplit, value_bytes=value_bytes)
             blocks = -(-problem.m // shape.block_m) * -(-problem.n // shape.block_n)
             if shape.block_n >= 2 * max(problem.n, 32) or shape.block_m >= 2 * problem.m or blocks < sms // 4:
                 continue
@@ -206,7 +206,7 @@ def tilings(problem: Problem, lengths: Int64s, arch: str, shared: SharedWork | N
     return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+def make_plan(problem: Problem, operands: Operands, tiling: RingSpmmTiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
     shared = shared or SharedWork()
     elapsed = shared.timer()

@@ -162,7 +162,7 @@ has 213k, 13 MB of PTX that one core assembles in two minutes."""
 
 
 @dataclass(frozen=True)
-class Work:
+class PaperProduct:
     """One product for all tilings: the sparse operand, the dense one as uploaded and as addressed, and the output."""
 
     matrix: CSR
@@ -184,7 +184,7 @@ class Work:
         return {**found, "zeros": np.zeros(self.dense.zeros, np.float32)} if self.dense.zeros else found
 
 
-def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
+def unrolled_plan(work: PaperProduct, tiling: PaperTiling, threads: int = 0) -> Plan:
     """One tiling with the values in the code (section 3.5).
 
     `threads` bounds the blocks of all tilings that share its program, by default its own. Raises `Unsupported` where
@@ -199,7 +199,7 @@ def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
     return replace(plan, cpu_source=work.once("cpp", tiling, lambda: cpp(dealt, dense)))
 
 
-def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
+def rolled_plan(work: PaperProduct, tiling: PaperTiling, threads: int = 0) -> Plan:
     """The same tiling of a matrix product with the schedule in memory, what figure 8 calls not unrolled.
 
     Raises `Unsupported` where the tiling does not fit the architecture.
@@ -214,7 +214,7 @@ def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
     return Plan(tiling.name, "cuda", source, defines, buffers, "c", (launch,), generate_ms=generate_ms)
 
 
-def plans_of(work: Work, tilings: list[PaperTiling], unrolled: bool = True) -> Iterator[Plan]:
+def plans_of(work: PaperProduct, tilings: list[PaperTiling], unrolled: bool = True) -> Iterator[Plan]:
     """The plans of those tilings that fit. Raises `Unsupported` where none does."""
     if unrolled and work.matrix.nnz > MAX_NONZEROS:
         raise Unsupported(f"{work.matrix.nnz} nonzeros: unrolled code is written for at most {MAX_NONZEROS}")
@@ -241,7 +241,7 @@ def plans(
     if problem.m == 0 or problem.n == 0:
         raise Unsupported("the output is empty")
     shape = problem.m, problem.n
-    work = Work(operands.sparse, operands.dense["b"], MatrixB(problem.k, problem.n), shape, arch)
+    work = PaperProduct(operands.sparse, operands.dense["b"], MatrixB(problem.k, problem.n), shape, arch)
     tilings = paper.grid(*shape)
     if not tuned:
         tilings = [_fixed(tilings, problem)]
@@ -268,10 +268,10 @@ def sparsert_conv_paper(problem: Problem, operands: Operands, arch: str) -> Iter
     matrix, x = operands.sparse, operands.dense["x"]
     tilings = paper.grid(c.filters, problem.n)
     narrowest = min(problem.n // one.n_blocks for one in tilings)
-    for plan in plans_of(Work(matrix, x, CheckedIm2col(c, narrowest), c.output, arch), tilings):
+    for plan in plans_of(PaperProduct(matrix, x, CheckedIm2col(c, narrowest), c.output, arch), tilings):
         yield replace(plan, variant=f"checked_{plan.variant}")
     yield from plans_of(
-        Work(matrix, x, VirtualIm2col(c), c.output, arch), paper.grid(c.filters, problem.n, paper.FEW_GROUPS)
+        PaperProduct(matrix, x, VirtualIm2col(c), c.output, arch), paper.grid(c.filters, problem.n, paper.FEW_GROUPS)
     )
 
 
@@ -283,4 +283,4 @@ def sparsert_conv_padded(problem: Problem, operands: Operands, arch: str) -> Ite
     image = np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
     tilings = paper.grid(c.filters, problem.n)
     dense = CheckedIm2col(padded, min(problem.n // one.n_blocks for one in tilings))
-    yield from plans_of(Work(operands.sparse, image, dense, c.output, arch), tilings)
+    yield from plans_of(PaperProduct(operands.sparse, image, dense, c.output, arch), tilings)

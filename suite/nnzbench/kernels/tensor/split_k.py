@@ -59,7 +59,7 @@ def parts_to_try(tiles: int, blocks: int, arch: str, resident: int) -> list[int]
 
 
 @dataclass(frozen=True)
-class Tiling(TileConfiguration):
+class SplitKTiling(TileConfiguration):
     """Columns and rows of C that a block computes, and the parts of K."""
 
     NAME: ClassVar = "n{0.columns}_m{0.rows}_s{0.parts}"
@@ -103,7 +103,7 @@ def plans(
             args[-1] = "partial"
             buffers["partial"] = np.empty((parts, n, m), dtype=np.float16)
             then = [Launch("add_parts", (m * n // 256, 1, 1), (32, 1, 1), (parts, m * n, "partial", "c"))]
-        yield Tiling(columns, rows, parts).plan(
+        yield SplitKTiling(columns, rows, parts).plan(
             entry,
             (n // columns, m // rows * parts, 1),
             (m, n, k, parts, *scalars(packed), *args),

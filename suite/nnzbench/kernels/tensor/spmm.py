@@ -49,7 +49,7 @@ _WIDE_COLUMNS = 32
 
 
 @dataclass(frozen=True)
-class Tiling(TileConfiguration):
+class TensorTiling(TileConfiguration):
     """Compile-time shape of `tensor_spmm.cu`, whose header explains the defines of the same names, and the slices."""
 
     DEFINES: ClassVar = {"slices": "", "separate": "", "form": "", "dealt": ""}
@@ -128,7 +128,7 @@ class Tiling(TileConfiguration):
 
 
 class Shape(NamedTuple):
-    """What tilings are made of: fields of `Tiling`, `panel_k` being the most that a panel may have."""
+    """What tilings are made of: fields of `TensorTiling`, `panel_k` being the most that a panel may have."""
 
     block_n: int
     warps: int
@@ -188,19 +188,19 @@ def _panel_columns(k: int, slices: int, shortest: int, longest: int) -> int:
     return min(range(shortest, longest + 1, shortest), key=cost)
 
 
-def _row_blocks(tiling: Tiling, m: int, n: int) -> int:
+def _row_blocks(tiling: TensorTiling, m: int, n: int) -> int:
     """Blocks of one slice."""
     return max(1, -(-m // (STRIP_ROWS * tiling.warps)) * -(-n // tiling.block_n))
 
 
-def _cost(tiling: Tiling, m: int, k: int, n: int, arch: str) -> float:
+def _cost(tiling: TensorTiling, m: int, k: int, n: int, arch: str) -> float:
     """What a tiling is expected to take, in columns that a warp goes through beside another one."""
     waves = -(-_row_blocks(tiling, m, n) * tiling.slices // (sm_count(arch) * tiling.blocks))
     columns = -(-max(1, -(-k // tiling.panel_k)) // tiling.slices) * (tiling.panel_k + _PANEL_COST)
     return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
 
 
-def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: int | None = None) -> list[Tiling]:
+def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: int | None = None) -> list[TensorTiling]:
     """The tilings of one shape, without stages, the likelier first, of at most so many slices.
 
     All blocks of a tiling with slices run at once.
@@ -210,7 +210,7 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
         return []
     dealt = shape.form == "words" and not (tf32 or fp8)
     known = {"stages": 0, "slices": 1, "tf32": tf32, "fp8": fp8, "early": False, "dealt": dealt}
-    tiling = Tiling(**{**shape._asdict(), **known})
+    tiling = TensorTiling(**{**shape._asdict(), **known})
     pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
     shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
     if shape.panel_k < shortest:
@@ -228,7 +228,7 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
     return [last, separate] if tf32 else [last]
 
 
-def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Tiling]:
+def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[TensorTiling]:
     """Tilings worth trying, without stages, the likeliest first; `math` where it is not the problem's type."""
     math = math or problem.dtype
     shapes = _TF32_SHAPES if math == "tf32" else _SHAPES
@@ -242,8 +242,8 @@ def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Ti
     if given is _SHAPES[max(_SHAPES)] and matrix.m * matrix.k <= _SMALL:
         narrow = (_of_shape(_NARROW, problem.n, matrix, arch, math, slices) for slices in (1, None))
         of_shapes += [(_NARROW, some) for some in narrow]
-    found: dict[Tiling, None] = {}
-    again: list[Tiling] = []  # seldom faster: behind all others, but of FP8, where starting is more of the time
+    found: dict[TensorTiling, None] = {}
+    again: list[TensorTiling] = []  # seldom faster: behind all others, but of FP8, where starting is more of the time
     for shape, some in of_shapes:
         wide = hopper and shape.block_n >= _WIDE_COLUMNS
         some = [replace(tiling, wide=wide, bulk=bulk) for tiling in some]
@@ -258,7 +258,7 @@ _OTHER_SHARED = 2 << 10
 _LEAST_STAGES, _MOST_STAGES = 2, 4
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+def make_plan(problem: Problem, operands: Operands, tiling: TensorTiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`.
 
     `operands.dense["b"]` is (k, n), in fp16, in fp32 rounded to bf16, of FP8 in fp32 that fp16 holds exactly, or under
@@ -315,11 +315,11 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     )
 
 
-def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Tiling]) -> Iterator[Plan]:
+def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[TensorTiling]) -> Iterator[Plan]:
     """The plan of each tiling whose rings fit in shared memory. Raises `Unsupported` where none does."""
     shared = SharedWork()
 
-    def make(tiling: Tiling) -> Plan:
+    def make(tiling: TensorTiling) -> Plan:
         room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED - tiling.ring_bytes(0)
         packed = tiling.packed(operands.sparse, shared, room // (_LEAST_STAGES * tiling.warps))
         stages = room // (tiling.warps * packed.slot_bytes)

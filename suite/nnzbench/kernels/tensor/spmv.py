@@ -102,7 +102,7 @@ _BLOCKS = (2, 3)
 
 
 @dataclass(frozen=True)
-class Tiling(TileConfiguration):
+class DeltaTiling(TileConfiguration):
     """Lanes of a row, a power of two up to 32, and blocks per multiprocessor."""
 
     NAME: ClassVar = "l{0.lanes}_b{0.blocks}"
@@ -115,7 +115,7 @@ class Tiling(TileConfiguration):
 def make_plan(
     problem: Problem, operands: Operands, arch: str, lanes: int, blocks: int, shared: SharedWork | None = None
 ) -> Plan:
-    """The plan of `Tiling(lanes, blocks)`; `operands.dense["b"]` is (k, 1), as `stored_dense` takes it.
+    """The plan of `DeltaTiling(lanes, blocks)`; `operands.dense["b"]` is (k, 1), as `stored_dense` takes it.
 
     Raises `Unsupported` where x does not fit in shared memory.
     """
@@ -138,7 +138,7 @@ def make_plan(
     x = stored_dense(operands.dense["b"], problem.dtype)
     buffers = {**held, "x": x, "y": np.empty((problem.m, 1), dtype=x.dtype)}
     sizes = (problem.m, problem.k, lanes)
-    return Tiling(lanes, blocks).plan(
+    return DeltaTiling(lanes, blocks).plan(
         "delta_spmv",
         (min(resident * sm_count(arch), needed), 1, 1),
         (*sizes, *buffers, 1 / F8_SCALE) if fp8 else sizes,

@@ -24,7 +24,7 @@ from nnzbench.kernels.registry import About
 from nnzbench.kernels.sputnik.layers import masked_softmax_plan
 from nnzbench.kernels.vendor import cublas, support
 from nnzbench.kernels.vendor.cublas import MODES, product
-from nnzbench.kernels.vendor.cudnn import Handle, buildable, planned, prepare_plan
+from nnzbench.kernels.vendor.cudnn import CudnnHandle, buildable, planned, prepare_plan
 from nnzbench.kernels.vendor.support import Inputs, Output, Preparing, library, to_storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
@@ -59,7 +59,7 @@ def added_mask(mask: CSR, dtype: DType) -> Array:
     return bias
 
 
-def attention_graph(handle: Handle, p: Problem, causal: bool) -> Any:
+def attention_graph(handle: CudnnHandle, p: Problem, causal: bool) -> Any:
     """One operation over heads of (1, 1, rows, features). Raises `Unsupported` with cuDNN's reason."""
 
     def attention(graph: Any, kind: Any) -> None:
@@ -97,7 +97,7 @@ def cudnn_attention(problem: Problem, operands: Operands, gpu: GpuDevice) -> Ite
     mask, dtype = operands.sparse, problem.dtype
     if not mask.row_lengths.all():
         raise Unsupported("cudnn's fused attention has no result for a query without a key")
-    handle, causal = Handle.of(gpu), is_causal(mask)
+    handle, causal = CudnnHandle.of(gpu), is_causal(mask)
     way = f"{dtype}_{'causal' if causal else 'bias'}"
 
     def inputs() -> tuple[Array, ...]:
@@ -130,7 +130,7 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
     """
     dense = operands.dense
     preparing = Preparing(Inputs(device), math)  # not shared: its device memory is measured
-    handle = cublas.Handle.of(device)
+    handle = cublas.CublasHandle.of(device)
     mask = operands.sparse
     q, keys, v = preparing.arrays(("q", "k", "v"), lambda: (dense["q"], dense["k"], dense["v"]))
     features = q.shape[1]

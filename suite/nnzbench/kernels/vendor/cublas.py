@@ -124,7 +124,7 @@ class LtHandle(support.Handle):
         self.workspace.close()
 
 
-class Handle(LtHandle):
+class CublasHandle(LtHandle):
     """The same of cuBLAS, on the device's stream."""
 
     library = "cublas"
@@ -162,7 +162,7 @@ def prepare_gemm(
     Raises `Unsupported` without the library or where it refuses, `LaunchError` where the product fails.
     """
     preparing, device, (k, n) = Preparing(inputs, case.math), inputs.device, b.shape
-    handle = (LtHandle if algorithm is not None else Handle).of(device)
+    handle = (LtHandle if algorithm is not None else CublasHandle).of(device)
     a = preparing.array(case.form, weights)
     dense = preparing.dense(b, case.dtype, case.b_turned)
     output = Output(device, (m, n), case.dtype, 0 if case.c_turned else 1)
@@ -244,7 +244,7 @@ def cublas(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[Can
 def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
     """max(A B + bias, 0) for A (m, k), B (k, n), bias (m,). Raises as `prepare_gemm` does."""
     preparing, device, m, n = Preparing(inputs, case.math), inputs.device, a.m, b.shape[1]
-    handle = Handle.of(device)
+    handle = CublasHandle.of(device)
     weights = preparing.array(("weights", case.transposed), case.weights(a))
     dense, shift = preparing.arrays(("b", "bias"), lambda: (b, bias))
     output = Output(device, (m, n), "f32")

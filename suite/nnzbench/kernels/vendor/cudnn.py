@@ -81,7 +81,7 @@ def _preload() -> None:
             return
 
 
-class Handle(support.Handle):
+class CudnnHandle(support.Handle):
     """A cuDNN handle on the device's stream."""
 
     library = "cudnn"
@@ -105,7 +105,7 @@ def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
     return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, ImportError)
 
 
-def planned(handle: Handle, dtype: str, operation: str, modes: str, describe: Callable[[Any, Any], Any]) -> Any:
+def planned(handle: CudnnHandle, dtype: str, operation: str, modes: str, describe: Callable[[Any, Any], Any]) -> Any:
     """A graph of one operation over tensors of `dtype` with fp32 sums, and the plans that heuristics propose for it.
 
     `describe` adds the operation to a graph, given the type of tensors. `modes` are names in `cudnn.heur_mode`.
@@ -126,14 +126,16 @@ def planned(handle: Handle, dtype: str, operation: str, modes: str, describe: Ca
     return graph
 
 
-def execute(handle: Handle, graph: Any, index: int, arrays: Mapping[int, DeviceArray], workspace: DeviceArray) -> None:
+def execute(
+    handle: CudnnHandle, graph: Any, index: int, arrays: Mapping[int, DeviceArray], workspace: DeviceArray
+) -> None:
     """Enqueues one plan over arrays by the identifiers of their tensors."""
     pointers = {uid: array.pointer for uid, array in arrays.items()}
     graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=handle.value)
 
 
 def prepare_plan(
-    handle: Handle,
+    handle: CudnnHandle,
     graph: Any,
     index: int,
     arrays: Mapping[int, DeviceArray],
@@ -195,7 +197,7 @@ X, W, Y = 1, 2, 3
 """Identifiers of image, filters and result in the graph."""
 
 
-def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
+def build_graph(handle: CudnnHandle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
     """The convolution as a graph of one operation, with every plan that may serve it. Raises `Unsupported`."""
     image = (conv.batch, conv.channels, conv.height, conv.width)
     filters = (conv.filters, conv.channels, conv.r, conv.s)
@@ -251,10 +253,10 @@ def _tile_sizes(cudnn: Any, graph: Any, engine: int) -> list[dict[Any, int]]:
 
 
 @dataclass(frozen=True)
-class Search:
+class PlanSearch:
     """The plans of one math mode and layout, and what they run on."""
 
-    handle: Handle
+    handle: CudnnHandle
     inputs: Inputs
     problem: Problem
     operands: Operands
@@ -383,7 +385,7 @@ class Cudnn:
 
     def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
         gpu = support.require_gpu(device, self.name)
-        handle = Handle.of(gpu)
+        handle = CudnnHandle.of(gpu)
         assert problem.conv is not None
         if problem.conv.groups != 1:
             raise Unsupported("cudnn is run on convolutions without groups alone")
@@ -391,7 +393,7 @@ class Cudnn:
         for nhwc in (False, True):
             winograd = _winograd(handle, problem.conv, problem.dtype, nhwc)
             for mode in MODES[problem.dtype]:
-                search = Search(handle, inputs, problem, operands, mode, nhwc)
+                search = PlanSearch(handle, inputs, problem, operands, mode, nhwc)
                 try:
                     support.require_math(gpu, mode)
                     yield from search.candidates(winograd, untuned)
@@ -417,7 +419,7 @@ class Pointwise(Cudnn):
             yield replace(found, variant=found.variant + UNPRUNED, truth=truth)
 
 
-def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callable[[int], bool]:
+def _winograd(handle: CudnnHandle, conv: ConvShape, dtype: str, nhwc: bool) -> Callable[[int], bool]:
     """Tells which plans use Winograd's transform; plans are in the same order in every graph of a convolution."""
 
     @functools.cache

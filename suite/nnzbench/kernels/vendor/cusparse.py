@@ -36,7 +36,7 @@ REFUSES_F16 = (
 """Told beside a refusal of 16-bit operands. Seen by the authors of CUDA.jl (JuliaGPU/CUDA.jl, pull request 3253)."""
 
 
-class Handle(support.Handle):
+class CusparseHandle(support.Handle):
     """A cuSPARSE handle on the device's stream, with the scalars of every product: alpha is 1, beta is 0."""
 
     library = "cusparse"
@@ -174,7 +174,7 @@ def stored(preparing: Preparing, matrix: CSR, algorithm: str, dtype: str, size: 
 
 
 def prepare_call(
-    handle: Handle,
+    handle: CusparseHandle,
     routine: str,
     variant: str,
     preprocess: bool,
@@ -242,7 +242,7 @@ MOST_OCCUPIED = 0.9
 
 
 @dataclass(frozen=True)
-class Case:
+class CusparseCase:
     """One algorithm (its name in cuSPARSE), layout of the dense operands and use of preprocessing."""
 
     variant: str
@@ -260,7 +260,7 @@ class Case:
         return "tf32" if self.algorithm == "BLOCKED_ELL_ALG1" and dtype == "f32" else dtype
 
 
-def product_cases(op: str) -> list[Case]:
+def product_cases(op: str) -> list[CusparseCase]:
     """Every algorithm, of `spmm` in both layouts, and again with preprocessing where that means something.
 
     Variants are such as `csr_alg1_col_preprocess` and `spmv_coo_alg2`; the library's own choice is `csr_default_row`.
@@ -270,13 +270,13 @@ def product_cases(op: str) -> list[Case]:
         name = "csr_default" if algorithm == "DEFAULT" else algorithm.lower()
         for layout in ("row", "col") if op == "spmm" else ("",):
             variant = f"{name}_{layout}" if layout else f"spmv_{name}"
-            cases.append(Case(variant, algorithm, layout))
+            cases.append(CusparseCase(variant, algorithm, layout))
             if algorithm in PREPROCESSED[op]:
-                cases.append(Case(f"{variant}_preprocess", algorithm, layout, True))
+                cases.append(CusparseCase(f"{variant}_preprocess", algorithm, layout, True))
     return cases
 
 
-def block_cases(matrix: CSR) -> list[Case]:
+def block_cases(matrix: CSR) -> list[CusparseCase]:
     """Variants such as `bsr16_row` and `bell32_col`. Raises `Unsupported` with the one reason against block formats."""
     sizes = [size for size in BLOCK_SIZES if matrix.m % size == 0 and matrix.k % size == 0]
     if not sizes:
@@ -285,7 +285,7 @@ def block_cases(matrix: CSR) -> list[Case]:
     if min(shares.values()) > MOST_OCCUPIED:
         raise Unsupported(f"at least {100 * min(shares.values()):.0f} % of the blocks of 8, 16 or 32 hold a nonzero")
     return [
-        Case(f"{name}{size}_{layout}", algorithm, layout, size=size)
+        CusparseCase(f"{name}{size}_{layout}", algorithm, layout, size=size)
         for size, share in shares.items()
         if share <= MOST_OCCUPIED
         for name, algorithm in (("bsr", "BSR_ALG1"), ("bell", "BLOCKED_ELL_ALG1"))
@@ -293,23 +293,23 @@ def block_cases(matrix: CSR) -> list[Case]:
     ]
 
 
-def sddmm_cases() -> list[Case]:
+def sddmm_cases() -> list[CusparseCase]:
     """cuSPARSE's one algorithm over each layout without and with preprocessing; such as `sddmm_default_col`."""
     return [
-        Case(f"sddmm_{'preprocess' if again else 'default'}_{layout}", "DEFAULT", layout, again)
+        CusparseCase(f"sddmm_{'preprocess' if again else 'default'}_{layout}", "DEFAULT", layout, again)
         for layout in ("transposed", "col", "row")
         for again in (False, True)
     ]
 
 
-def prepare(inputs: Inputs, case: Case, problem: Problem, operands: Operands) -> Prepared:
+def prepare(inputs: Inputs, case: CusparseCase, problem: Problem, operands: Operands) -> Prepared:
     """One case of C (m, n) = A (m, k) B (k, n) or y = A x with A sparse, or of the values (nnz,) of A B^T at a pattern.
 
     Raises `Unsupported` without cuSPARSE or where it refuses.
     """
     op, dtype, matrix, b = problem.op, problem.dtype, operands.sparse, operands.dense["b"]
     preparing = Preparing(inputs, case.math(dtype))
-    handle = Handle.of(inputs.device)
+    handle = CusparseHandle.of(inputs.device)
     lib, turned, transposed = handle.lib, case.layout == "col", case.layout == "transposed"
     none, shape, n = int(lib.Operation.NON_TRANSPOSE), (matrix.m, matrix.k, matrix.nnz), b.shape[1]
     if op == "sddmm":
@@ -362,7 +362,7 @@ def cusparse(problem: Problem, operands: Operands, gpu: GpuDevice) -> Iterator[C
     """
     inputs, op, dtype = Inputs(gpu), problem.op, problem.dtype
 
-    def candidate(case: Case) -> Candidate:
+    def candidate(case: CusparseCase) -> Candidate:
         math = case.math(dtype)
         variant = case.variant if math == dtype else f"{math}_{case.variant}"
         return Candidate(variant, math, partial(prepare, inputs, case, problem, operands))

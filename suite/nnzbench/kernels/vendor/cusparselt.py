@@ -104,7 +104,7 @@ def _loading(call: Callable[[], T]) -> T:
         raise Unsupported(f"cusparselt can't be loaded ({one_line(error)}): {support.INSTALL_VENDOR}") from None
 
 
-class Handle(support.Handle):
+class CusparseLtHandle(support.Handle):
     """A cuSPARSELt handle and the stream list."""
 
     library = "cusparseLt"
@@ -117,10 +117,10 @@ class Handle(support.Handle):
         return _loading(self.lib.init)
 
 
-class Product(ExitStack):
+class SparseLtProduct(ExitStack):
     """Descriptors and plan of C (m, n) = A (m, k) B (k, n); A and C row-major, B (k, n) or (n, k) row-major."""
 
-    def __init__(self, handle: Handle, case: LtCase, dtype: str, shape: tuple[int, int, int]) -> None:
+    def __init__(self, handle: CusparseLtHandle, case: LtCase, dtype: str, shape: tuple[int, int, int]) -> None:
         super().__init__()
         self._handle, lt, value = handle, handle.lib, handle.value
         m, k, n = shape
@@ -177,10 +177,10 @@ def _weights(a: CSR, dtype: str) -> tuple[support.Form, Callable[[], Array]]:
 def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) -> Prepared:
     """C (m, n) = A (m, k) B (k, n). Raises `Unsupported` without cuSPARSELt or where it refuses, `LaunchError`."""
     preparing, device, n = Preparing(inputs), inputs.device, b.shape[1]
-    handle = Handle.of(device)
+    handle = CusparseLtHandle.of(device)
     lt, value = handle.lib, handle.value
     what = f"cusparselt {case.variant}"
-    product = support.refusing(what, lambda: Product(handle, case, dtype, (a.m, a.k, n)))
+    product = support.refusing(what, lambda: SparseLtProduct(handle, case, dtype, (a.m, a.k, n)))
     try:
         sparse = preparing.array(*_weights(a, dtype))
         compressed = support.refusing(what, lambda: product.compress(device, sparse))

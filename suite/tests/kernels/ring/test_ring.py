@@ -10,7 +10,7 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.ring import spmm as ring
-from nnzbench.kernels.ring.spmm import Tiling
+from nnzbench.kernels.ring.spmm import RingSpmmTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import SharedWork, Unsupported
@@ -20,21 +20,21 @@ from nnzbench.problems.reference import reference
 
 # lanes, columns per lane, warps, row sets, rows of B per chunk, window, ahead, stages
 TILINGS = (
-    Tiling(8, 16, 8, 1, 16, 3, 2, 5),
-    Tiling(4, 16, 4, 2, 32, 2, 1, 3),
-    Tiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2),
-    Tiling(2, 16, 2, 1, 32, 2, 1, 4),
-    Tiling(8, 4, 8, 1, 16, 1, 2, 3, ksplit=4),
-    Tiling(16, 4, 4, 3, 24, 2, 1, 4),
-    Tiling(32, 4, 4, 4, 16, 2, 2, 4),
-    Tiling(4, 8, 8, 4, 16, 3, 2, 6, ksplit=4),
+    RingSpmmTiling(8, 16, 8, 1, 16, 3, 2, 5),
+    RingSpmmTiling(4, 16, 4, 2, 32, 2, 1, 3),
+    RingSpmmTiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2),
+    RingSpmmTiling(2, 16, 2, 1, 32, 2, 1, 4),
+    RingSpmmTiling(8, 4, 8, 1, 16, 1, 2, 3, ksplit=4),
+    RingSpmmTiling(16, 4, 4, 3, 24, 2, 1, 4),
+    RingSpmmTiling(32, 4, 4, 4, 16, 2, 2, 4),
+    RingSpmmTiling(4, 8, 8, 4, 16, 3, 2, 6, ksplit=4),
 )
 HALF_TILINGS = (
-    Tiling(8, 16, 8, 1, 16, 3, 2, 5, value_bytes=2),
-    Tiling(4, 16, 4, 2, 32, 2, 1, 3, value_bytes=2),
-    Tiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2, value_bytes=2),
-    Tiling(2, 32, 2, 1, 32, 2, 1, 4, value_bytes=2),
-    Tiling(8, 8, 8, 1, 16, 1, 2, 3, ksplit=4, value_bytes=2),
+    RingSpmmTiling(8, 16, 8, 1, 16, 3, 2, 5, value_bytes=2),
+    RingSpmmTiling(4, 16, 4, 2, 32, 2, 1, 3, value_bytes=2),
+    RingSpmmTiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2, value_bytes=2),
+    RingSpmmTiling(2, 32, 2, 1, 32, 2, 1, 4, value_bytes=2),
+    RingSpmmTiling(8, 8, 8, 1, 16, 1, 2, 3, ksplit=4, value_bytes=2),
 )
 DTYPES: tuple[DType, ...] = ("f32", "f16")
 # m, k, n, density: edges of tiles and chunks, one column, one row, few and many nonzeros
@@ -101,7 +101,7 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix():
 
 def test_sums_of_many_warps_need_not_fit_in_a_small_ring():
     data = half_operands(matrix(40, 40, 0.4), 64)
-    tiling = Tiling(8, 8, 16, 2, 32, 2, 2, 2, ksplit=8, value_bytes=2)
+    tiling = RingSpmmTiling(8, 8, 16, 2, 32, 2, 2, 2, ksplit=8, value_bytes=2)
     assert tiling.shared_bytes > tiling.row_bytes * (tiling.stages * tiling.block_k + 1)
     assert_exact(plan_of(data, tiling), data, "asan")
 
@@ -140,8 +140,8 @@ def filled(packed, tiling):
 
 def test_a_window_keeps_padding_low_and_warps_even():
     sparse = matrix(1024, 1024, 0.1, seed=1)
-    wide = Tiling(4, 16, 16, 1, 64, 6, 2, 8)
-    narrow = Tiling(4, 16, 16, 1, 64, 1, 2, 3)
+    wide = RingSpmmTiling(4, 16, 16, 1, 64, 6, 2, 8)
+    narrow = RingSpmmTiling(4, 16, 16, 1, 64, 1, 2, 3)
     assert filled(ring.pack(sparse, narrow), narrow) > 1.5 * sparse.nnz
     packed = ring.pack(sparse, wide)
     assert filled(packed, wide) < 1.03 * sparse.nnz
@@ -167,7 +167,7 @@ def test_refuses_what_it_is_not_made_for():
         list(ring.ring.plans(problem(small), small, "sm_90"))
     dense = operands(matrix(2, 600, 1.0), 4)
     with pytest.raises(Unsupported, match="510"):
-        plan_of(dense, Tiling(8, 4, 2, 1, 600, 1, 1, 1))
+        plan_of(dense, RingSpmmTiling(8, 4, 2, 1, 600, 1, 1, 1))
 
 
 def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps():

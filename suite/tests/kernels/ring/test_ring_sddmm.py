@@ -6,7 +6,7 @@ from kernel_problems import sampled, without_columns
 from on_cpu import error_of, matrix
 
 from nnzbench.kernels.ring import sddmm as ring_sddmm
-from nnzbench.kernels.ring.sddmm import Tiling
+from nnzbench.kernels.ring.sddmm import RingSddmmTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -15,15 +15,15 @@ from nnzbench.problems.problem import Problem
 
 # lanes, floats per lane, warps, row sets, rows of B per chunk, window, ahead, stages
 TILINGS = (
-    Tiling(8, 16, 4, 1, 16, 3, 2, 5),
-    Tiling(4, 8, 2, 2, 32, 2, 1, 4, drift=True, parts=2),
-    Tiling(8, 4, 4, 1, 16, 3, 2, 6, drift=True),
-    Tiling(16, 4, 4, 3, 24, 2, 1, 4, drift=True, parts=3),
-    Tiling(4, 16, 4, 1, 16, 1, 2, 3),
-    Tiling(32, 4, 2, 4, 16, 9, 9, 9, parts=1),
+    RingSddmmTiling(8, 16, 4, 1, 16, 3, 2, 5),
+    RingSddmmTiling(4, 8, 2, 2, 32, 2, 1, 4, drift=True, parts=2),
+    RingSddmmTiling(8, 4, 4, 1, 16, 3, 2, 6, drift=True),
+    RingSddmmTiling(16, 4, 4, 3, 24, 2, 1, 4, drift=True, parts=3),
+    RingSddmmTiling(4, 16, 4, 1, 16, 1, 2, 3),
+    RingSddmmTiling(32, 4, 2, 4, 16, 9, 9, 9, parts=1),
 )
 # copies run so far ahead that a warp must wait for the slowest to leave a chunk
-DRIFTING_FAR = Tiling(8, 4, 4, 1, 16, 3, 4, 8, drift=True)
+DRIFTING_FAR = RingSddmmTiling(8, 4, 4, 1, 16, 3, 4, 8, drift=True)
 # m, n, k, density: edges of tiles, chunks and slices, one column, one row, dot products of length one
 SHAPES = (
     (70, 130, 128, 0.1),
@@ -46,7 +46,7 @@ def problem(data):
 
 def fitted(tiling, n):
     """`tiling` with fewer parts where the columns are too few."""
-    return tiling if tiling.parts * tiling.block_k <= n else Tiling(**{**vars(tiling), "parts": 1})
+    return tiling if tiling.parts * tiling.block_k <= n else RingSddmmTiling(**{**vars(tiling), "parts": 1})
 
 
 def plan_of(data, tiling):
@@ -112,7 +112,7 @@ def test_a_part_of_the_columns_may_have_no_entries():
 
 
 def test_long_rows_are_shared_out_and_padding_is_low():
-    tiling = Tiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
+    tiling = RingSddmmTiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
     even = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1), tiling)
     assert even["trips"].sum(dtype=np.int64) * tiling.sub * 4 < 1.06 * 104_858  # about as many nonzeros
     assert len(np.unique(even["row_ids"])) == even["row_ids"].size == 1024

@@ -3,7 +3,13 @@ from on_cpu import conv_layer, execute
 from sparsert_programs import assembled, interpret, right
 
 from nnzbench.kernels.registry import about
-from nnzbench.kernels.sparsert.paper import ENTRY, Work, sparsert_conv_padded, sparsert_conv_paper, unrolled_plan
+from nnzbench.kernels.sparsert.paper import (
+    ENTRY,
+    PaperProduct,
+    sparsert_conv_padded,
+    sparsert_conv_paper,
+    unrolled_plan,
+)
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, PaperTiling, VirtualIm2col
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape
@@ -28,7 +34,7 @@ ODD = [
 
 def work_of(shape, arch="sm_90", density=0.3, dense=VirtualIm2col):
     problem, operands = conv_layer(shape, density=density, empty=tuple(range(shape.filters // 2, shape.filters, 5)))
-    work = Work(operands.sparse, operands.dense["x"], dense(shape), shape.output, arch)
+    work = PaperProduct(operands.sparse, operands.dense["x"], dense(shape), shape.output, arch)
     return work, reference(problem, operands), problem
 
 

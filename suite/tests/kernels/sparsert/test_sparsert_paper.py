@@ -8,7 +8,7 @@ from sparsert_programs import assembled, interpret, right, truth
 
 from nnzbench.build.cache import Job, build
 from nnzbench.kernels.sparsert import paper_schedule as paper
-from nnzbench.kernels.sparsert.paper import ENTRY, MAX_NONZEROS, Work, plans, rolled_plan, unrolled_plan
+from nnzbench.kernels.sparsert.paper import ENTRY, MAX_NONZEROS, PaperProduct, plans, rolled_plan, unrolled_plan
 from nnzbench.kernels.sparsert.paper_schedule import MatrixB, PaperTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -26,7 +26,7 @@ def uneven_matrix():
 
 def spmm(matrix, n, arch="sm_90"):
     b = np.random.default_rng(1).standard_normal((matrix.k, n)).astype(np.float32)
-    return Work(matrix, b, MatrixB(matrix.k, n), (matrix.m, n), arch)
+    return PaperProduct(matrix, b, MatrixB(matrix.k, n), (matrix.m, n), arch)
 
 
 @pytest.mark.parametrize("balanced", [True, False])

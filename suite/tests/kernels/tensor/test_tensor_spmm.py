@@ -13,7 +13,7 @@ from on_cpu import spmm_problem as problem
 from nnzbench.build.cache import Job
 from nnzbench.devices import gpu
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm, tilings
+from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm, tilings
 from nnzbench.matrices.formats import CSR
 from nnzbench.operators.tokens import by_tokens, turns
 from nnzbench.plans.architectures import block_shared_bytes
@@ -25,23 +25,23 @@ from nnzbench.problems.reference import reference
 
 # columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
 TILINGS = (
-    Tiling(8, 4, 1, 3, 128, 2, 1, 2, bulk=False),
-    Tiling(16, 4, 2, 2, 256, 2, 1, 1, wide=True),
-    Tiling(32, 4, 1, 3, 128, 3, 1, 3, separate=True),
-    Tiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
-    Tiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
-    Tiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
-    Tiling(8, 4, 4, 2, 256, 1, 1, 2, form="halves"),
-    Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
-    Tiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
-    Tiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
-    Tiling(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True, dealt=True),
-    Tiling(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
-    Tiling(32, 4, 2, 3, 256, 2, 1, 2, wide=True, early=True, spread=True, dealt=True),
-    Tiling(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
-    Tiling(8, 4, 2, 3, 256, 2, 1, 1, bulk=False, fp8=True),
-    Tiling(16, 4, 1, 2, 128, 2, 1, 3, early=True, fp8=True),
-    Tiling(32, 4, 1, 2, 128, 2, 1, 2, wide=True, fp8=True, separate=True),
+    TensorTiling(8, 4, 1, 3, 128, 2, 1, 2, bulk=False),
+    TensorTiling(16, 4, 2, 2, 256, 2, 1, 1, wide=True),
+    TensorTiling(32, 4, 1, 3, 128, 3, 1, 3, separate=True),
+    TensorTiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
+    TensorTiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
+    TensorTiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
+    TensorTiling(8, 4, 4, 2, 256, 1, 1, 2, form="halves"),
+    TensorTiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
+    TensorTiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
+    TensorTiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
+    TensorTiling(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True, dealt=True),
+    TensorTiling(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
+    TensorTiling(32, 4, 2, 3, 256, 2, 1, 2, wide=True, early=True, spread=True, dealt=True),
+    TensorTiling(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
+    TensorTiling(8, 4, 2, 3, 256, 2, 1, 1, bulk=False, fp8=True),
+    TensorTiling(16, 4, 1, 2, 128, 2, 1, 3, early=True, fp8=True),
+    TensorTiling(32, 4, 1, 2, 128, 2, 1, 2, wide=True, fp8=True, separate=True),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
 CASES = (
@@ -148,7 +148,7 @@ def test_negative_zeros_and_overflow():
 
 def test_results_are_the_same_in_any_order():
     data = operands(matrix(40, 700, 0.3), 16).cast("f16")
-    tiling = Tiling(16, 4, 1, 2, 128, 2, 1, 6)
+    tiling = TensorTiling(16, 4, 1, 2, 128, 2, 1, 6)
     first = execute(make_plan(problem(data), data, tiling)).tobytes()
     for other in (tiling, replace(tiling, early=True, spread=True)):
         plan = make_plan(problem(data), data, other)

@@ -9,7 +9,7 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.registry import about
-from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm_tf32
+from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import rounded
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
@@ -20,11 +20,11 @@ from nnzbench.problems.reference import reference
 
 # columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
 TILINGS = (
-    Tiling(8, 4, 2, 2, 64, 2, 1, 2, bulk=False, tf32=True),
-    Tiling(16, 4, 4, 3, 128, 2, 1, 1, tf32=True),
-    Tiling(32, 4, 4, 2, 128, 2, 1, 3, separate=True, tf32=True),
-    Tiling(64, 4, 1, 2, 64, 2, 1, 2, tf32=True),
-    Tiling(32, 4, 2, 2, 64, 2, 1, 3, tf32=True, early=True, spread=True),
+    TensorTiling(8, 4, 2, 2, 64, 2, 1, 2, bulk=False, tf32=True),
+    TensorTiling(16, 4, 4, 3, 128, 2, 1, 1, tf32=True),
+    TensorTiling(32, 4, 4, 2, 128, 2, 1, 3, separate=True, tf32=True),
+    TensorTiling(64, 4, 1, 2, 64, 2, 1, 2, tf32=True),
+    TensorTiling(32, 4, 2, 2, 64, 2, 1, 3, tf32=True, early=True, spread=True),
 )
 BUILDS = (("asan", "forward"), ("tsan", "forward"), ("plain", "random:5"))
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 4, 8 and 16 bytes
