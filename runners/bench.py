@@ -122,7 +122,7 @@ def told(results: Path) -> list[str]:
     """What the records of the GPU that was run last answer, a line each."""
     from nnzbench.records.files import folders, records_file
     from nnzbench.records.record import RecordError
-    from nnzbench.report.pages.elements import MARK
+    from nnzbench.report.tables import MARK
     from nnzbench.site.index.headlines import answers
 
     found = sorted(folders(results, "*/*"), key=lambda folder: records_file(folder).stat().st_mtime)

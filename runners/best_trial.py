@@ -42,8 +42,7 @@ from nnzbench.progress import Lines
 from nnzbench.records.folder import Results, drop_cut_off_line
 from nnzbench.records.record import Record, RecordError
 from nnzbench.records.selection import math_class
-from nnzbench.report.data import context
-from nnzbench.report.data.text import markdown
+from nnzbench.report.text import commit, markdown
 
 LINES = "trial.jsonl"
 
@@ -140,7 +139,7 @@ def ask(case: Case, seconds: float, session: Session, results: Results, ends: fl
         return None
     measured, best, best_us = fastest(asked.rows, case.dtype)
     return Outcome(
-        case.matrix, case.dtype, case.n, session.device.gpu, context.commit(dict(session.environment)), found, found_us,
+        case.matrix, case.dtype, case.n, session.device.gpu, commit(dict(session.environment)), found, found_us,
         best, best_us, sum(within.tried.values()), sum(everything.tried.values()),
         round(session.clock() - started, 3), measured, given_s=seconds,
     )  # fmt: skip

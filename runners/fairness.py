@@ -37,7 +37,7 @@ from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, Op, Problem
 from nnzbench.problems.reference import Reference, reference
-from nnzbench.report.data.text import markdown
+from nnzbench.report.text import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 CONDITIONS = Conditions(("hot",), StoppingRule(max_seconds=0.15))

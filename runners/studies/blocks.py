@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.plans.plan import Launch, Plan
-from nnzbench.report.data.text import markdown
+from nnzbench.report.text import markdown
 from studies import gpu_for
 
 SOURCE = """

@@ -34,7 +34,7 @@ from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.report.data.text import markdown, number
+from nnzbench.report.text import markdown, number
 from studies import chosen, gpu_for, write_environment
 
 PAIRS = (10, 200)

@@ -18,7 +18,7 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.results import geometric_mean
 from nnzbench.facts.selector import Selector
 from nnzbench.kernels.registry import about, dense_libraries
-from nnzbench.report.data import context
+from nnzbench.report.text import gpu_name
 
 NEAR = (0.85, 1.15)
 """A kernel that is so many times as fast as its authors' code speaks for the paper."""
@@ -47,7 +47,7 @@ class Authors:
         self.here = gpu in set(sessions["gpu"])
         """Whether they ran on this GPU, so that their times can judge."""
         where = gpu if self.here else str(sessions["gpu"].iloc[0])
-        self._on = "" if self.here else f" on {context.gpu_name(where, {})}"
+        self._on = "" if self.here else f" on {gpu_name(where, {})}"
         self._records = records if self.here else Records(reports, where)
         known = times["session"].isin(sessions.loc[sessions["gpu"] == where, "session"]) & (times["policy"] == "hot")
         self._blocks_of = functools.cache(lambda match: blocks_of(self._records.data, match, times[known]))

@@ -16,9 +16,8 @@ from nnzbench import paths
 from nnzbench.claims.claim import out_of_scope
 from nnzbench.claims.verdicts import JUDGED, WORDS, Verdict, show
 from nnzbench.facts.results import each
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, environment, markdown
-from nnzbench.report.pages.elements import MARK
+from nnzbench.report.tables import MARK
+from nnzbench.report.text import GAP, environment, gpu_name, markdown
 
 HEADER = (
     "claim", "published", "as the paper compares", "over the authors' code", "against the best of today",
@@ -64,8 +63,7 @@ def sentence(verdicts: pd.DataFrame) -> str:
     alone = judged.drop_duplicates("id", keep=False)["gpu"].value_counts()
     gpus, counts = verdicts["gpu"].unique(), judged["gpu"].value_counts()
     on = [
-        f"{counts.get(gpu, 0)} on {context.gpu_name(gpu, {})}"
-        + f" ({alone.get(gpu, 0)} of them there alone)" * (len(gpus) > 1)
+        f"{counts.get(gpu, 0)} on {gpu_name(gpu, {})}" + f" ({alone.get(gpu, 0)} of them there alone)" * (len(gpus) > 1)
         for gpu in gpus
     ]
     total = verdicts["id"].nunique()
@@ -82,7 +80,7 @@ def write_together(reports: Path) -> None:
     if verdicts.empty:
         path.unlink(missing_ok=True)
         return
-    links = {gpu: f"[{context.gpu_name(gpu, {})}](../{gpu}/claims.md)" for gpu in verdicts["gpu"].unique()}
+    links = {gpu: f"[{gpu_name(gpu, {})}](../{gpu}/claims.md)" for gpu in verdicts["gpu"].unique()}
 
     def cell(one: Any) -> str:
         word = f"**{one.verdict}**" if one.verdict in JUDGED else one.verdict
@@ -125,7 +123,7 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
 
     template = environment().get_template("claims.md.j2")
     return template.render(
-        gpu=context.gpu_name(gpu, {}),
+        gpu=gpu_name(gpu, {}),
         verdicts=verdicts,
         judged=JUDGED,
         count=sum(one.verdict in JUDGED for one in verdicts),

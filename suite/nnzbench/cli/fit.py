@@ -26,7 +26,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import WEIGHTS_FILE, find_real, input_density, load_sparse
 from nnzbench.records.record import Record, RecordError, read_records
-from nnzbench.report.data.text import markdown
+from nnzbench.report.text import markdown
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

@@ -22,7 +22,7 @@ from nnzbench.records import files
 from nnzbench.records.files import Form
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.text import number
+from nnzbench.report.text import number
 
 SHOWN = 20
 """Sentences per result set that `validate` prints; `--json` has all."""

@@ -18,8 +18,8 @@ from nnzbench.facts.selector import CUBLAS, DENSE, FP16, TF32, Selector, kernel,
 from nnzbench.facts.table import Comparison, ideal_us
 from nnzbench.matrices import prune
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.data import published
-from nnzbench.report.pages.page import (
+from nnzbench.report import published
+from nnzbench.report.page import (
     Answer,
     Crossings,
     Dots,
@@ -31,8 +31,8 @@ from nnzbench.report.pages.page import (
     Printed,
     Published,
     RatioTable,
+    View,
 )
-from nnzbench.report.pages.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

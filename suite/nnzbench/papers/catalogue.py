@@ -17,7 +17,7 @@ from nnzbench.papers import balanced, direct_conv, eie, han_lecture, nnzbench, p
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 
 if TYPE_CHECKING:
-    from nnzbench.report.pages.page import Page
+    from nnzbench.report.page import Page
 
 PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, patdnn, han_lecture, nnzbench)
 

@@ -13,10 +13,9 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, MATHS, Selector, kernel, own, word
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.data import published
-from nnzbench.report.data.text import GAP
-from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.report.text import GAP
 
 PAPER = "Direct sparse convolution (2021)"
 KERNELS = dtypes_of("direct_conv", "sparsert_conv", "cudnn")

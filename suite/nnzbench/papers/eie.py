@@ -25,9 +25,8 @@ from nnzbench.facts.selector import (
 )
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.data import published
-from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
 
 PAPER = "EIE (ISCA 2016)"
 LAYER = r"(?P<layer>.+)_b(?P<batch>\d+)"

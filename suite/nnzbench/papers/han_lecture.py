@@ -26,8 +26,7 @@ from nnzbench.facts.selector import (
 from nnzbench.facts.table import Comparison
 from nnzbench.plans import architectures
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable, View
 
 GRANULARITY = Experiment(
     "granularity", "What each granularity of pruning costs at equal sparsity", "MIT 6.S965, pruning (lecture)",

@@ -17,9 +17,8 @@ from nnzbench.problems import tables
 from nnzbench.problems.experiment import AND_F16, Experiment
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.sources import load_sparse
-from nnzbench.report.data import published
-from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Published, RatioTable, View
 
 PAPER = "PatDNN (ASPLOS 2020)"
 

@@ -32,9 +32,8 @@ from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.problems.problem import stem_of
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
-from nnzbench.report.data import published
-from nnzbench.report.pages.page import Answer, Bars, Dots, Drawn, Made, Page, Pivot, Printed, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Pivot, Printed, Published, RatioTable, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from nnzbench.facts.data import described
 from nnzbench.facts.groups import Group
 from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.problem import Problem, stem_of
-from nnzbench.report.pages.page import Page
+from nnzbench.report.page import Page
 
 
 def typical(experiment: str, problems: Iterable[Problem]) -> list[str]:

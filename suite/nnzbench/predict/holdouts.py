@@ -17,7 +17,7 @@ from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
 from nnzbench.predict import published
 from nnzbench.predict.model import FEWEST, LEAST, Floats, Work, calibrate, listed, transfer
 from nnzbench.records.files import folders
-from nnzbench.report.data import context
+from nnzbench.report.text import gpu_name
 
 CALIBRATION, DRAWS = 20, 12
 INSIDE, ASKED = 0.8, 0.83
@@ -186,7 +186,7 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
         if folder.parent.name not in listed() or not dlmc_n512.complete(results := load(folder)):
             continue
         means = dlmc_n512.by_gpu(results)
-        name = context.gpu_name(results.gpu, results.environment)
+        name = gpu_name(results.gpu, results.environment)
         mine = means[(means["gpu"] == name) & (means["policy"] == "hot") & (means["library"] == library)]
         theirs = published.strata(library)
         work = theirs.drop_duplicates("problem").set_index("problem")

@@ -17,8 +17,8 @@ from nnzbench.predict import holdouts, launching, published
 from nnzbench.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRATION, DRAWS, INSIDE
 from nnzbench.predict.model import listed
 from nnzbench.records.files import folders
-from nnzbench.report.data.published import read
-from nnzbench.report.data.text import GAP, environment, markdown, number
+from nnzbench.report.published import read
+from nnzbench.report.text import GAP, environment, markdown, number
 
 FOLDER = "prediction"
 TITLES = {

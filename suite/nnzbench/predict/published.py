@@ -11,7 +11,7 @@ from nnzbench.facts.results import geometric_mean
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
-from nnzbench.report.data import published
+from nnzbench.report import published
 
 COLUMNS = ["gpu", "problem", "kernel", "kind", "math", "m", "k", "n", "flops", "bytes", "launch_us", "us"]
 FOUR = {

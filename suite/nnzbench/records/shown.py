@@ -2,7 +2,7 @@
 spreadsheet become ones that look alike and mean nothing, so that whatever a set holds, no page runs or hides it.
 
 No published row has such a character, and `nnzbench validate` refuses most; pages are drawn of other sets too.
-Templates of HTML escape besides, and commands are quoted (`report.data.text`).
+Templates of HTML escape besides, and commands are quoted (`report.text`).
 """
 
 from __future__ import annotations

@@ -18,12 +18,11 @@ from nnzbench.facts.selector import CONVOLUTIONS, DENSE, FP16, MATHS, PRODUCTS, 
 from nnzbench.facts.table import APART, Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import stem_of
-from nnzbench.report.data import context, published
-from nnzbench.report.data.text import GAP, LONG, environment, markdown
+from nnzbench.report import published
 from nnzbench.report.draw import kinds
-from nnzbench.report.pages.elements import CLOCKS, ENERGY, MARK, energy_table, markdown_of, marks
-from nnzbench.report.pages.page import Answer, Page, RatioTable, Table
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Answer, Page, RatioTable, Table, View
+from nnzbench.report.tables import CLOCKS, ENERGY, MARK, energy_table, markdown_of, marks
+from nnzbench.report.text import GAP, LONG, commit, environment, markdown, recorded_on
 
 
 class Shown(NamedTuple):
@@ -247,11 +246,11 @@ def recordings(results: ResultSet) -> list[str]:
     """A sentence per commit that measured: rows, sessions, dates."""
     found: dict[str, list[tuple[int, str]]] = {}
     for _, count, snapshot in results.environments:
-        found.setdefault(context.commit(snapshot), []).append((count, context.recorded_on(snapshot)))
+        found.setdefault(commit(snapshot), []).append((count, recorded_on(snapshot)))
     out = []
-    for commit, those in found.items():
+    for code, those in found.items():
         dates = sorted({date for _, date in those if date})
         when = dates[0] if len(dates) == 1 else " to ".join((dates[0], dates[-1])) if dates else "no date"
         many = f" in {len(those)} sessions" if len(those) > 1 else ""
-        out.append(f"{when}, {sum(count for count, _ in those):,} rows{many} by the code of {commit}")
+        out.append(f"{when}, {sum(count for count, _ in those):,} rows{many} by the code of {code}")
     return out

@@ -26,8 +26,7 @@ from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
 from nnzbench.records.selection import few, listed
-from nnzbench.report.data import context
-from nnzbench.report.data.text import folded, markdown
+from nnzbench.report.text import folded, gpu_name, markdown
 from nnzbench.site.generations import published
 
 FILE = "coverage.md"
@@ -168,7 +167,7 @@ def write(reports: Path, gpu: str, counted: Counted) -> Path:
     """Writes `<reports>/<gpu>/coverage.md` and `coverage.csv`."""
     path = reports / gpu / FILE
     paths.write_csv(counted.cells, path.with_suffix(".csv"))
-    paths.write_text(path, _page(context.gpu_name(gpu, {}), *counted))
+    paths.write_text(path, _page(gpu_name(gpu, {}), *counted))
     return path
 
 

@@ -13,8 +13,7 @@ from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.records import shown
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, folded, markdown, number
+from nnzbench.report.text import GAP, commit, folded, gpu_name, markdown, number, recorded_on
 
 FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]
@@ -74,13 +73,13 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
     bits = "all of them" if not differ else f"all but {', '.join(differ)}"
     turns = [list(dict.fromkeys(rows.loc[rows["round"] == number, "library"])) for number in (1, 2)]
     parts = [
-        f"# The GPU's libraries side by side on {context.gpu_name(gpu, snapshot)}",
+        f"# The GPU's libraries side by side on {gpu_name(gpu, snapshot)}",
         f"**{len(programs)} programs of {programs['kernel'].nunique()} kernels through {', '.join(libraries)}: same "
         f"cubin and same bits for {bits}.**",
         *(_finding(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         INTRO.format(order="the same" if turns[0] == turns[1] else "the other"),
         *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
-        f"Measured {context.recorded_on(snapshot) or GAP} by {context.commit(snapshot)}. Again, on a GPU: "
+        f"Measured {recorded_on(snapshot) or GAP} by {commit(snapshot)}. Again, on a GPU: "
         "`python runners/gpu_studies.py devices`.",
     ]
     return "\n\n".join(parts) + "\n"

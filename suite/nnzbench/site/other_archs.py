@@ -13,8 +13,7 @@ from nnzbench.records import shown
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, refuse_links
 from nnzbench.records.record import Record, is_fault, read_records
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, checks, checks_table, markdown
+from nnzbench.report.text import GAP, checks, checks_table, gpu_name, markdown, recorded_on
 
 INTRO = """\
 Plans were made for {arch} ({part}: its tilings, its shared memory and other limits), compiled to the PTX of {arch}, so
@@ -55,7 +54,7 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
     rows = [row for one in checked for row in one.rows]
     ran = Counter(row.status for row in rows)
     part = ARCHITECTURES[arch].part if arch in ARCHITECTURES else arch
-    name = context.gpu_name(gpu, {})
+    name = gpu_name(gpu, {})
     faults = [row for row in rows if is_fault(row.status, row.kernel)]
     problems = len({(row.experiment, row.problem) for row in rows if row.status == "ok"})
     head = (
@@ -97,7 +96,5 @@ def _runs(checked: list[Checked]) -> str:
             count = sum(row.environment == name for row in one.rows)
             commit = str((snapshot.get("source") or {}).get("commit") or GAP)[:12]
             nvrtc = str((snapshot.get("software") or {}).get("nvrtc") or GAP)
-            lines.append(
-                [one.rows[0].experiment, str(count), context.recorded_on(snapshot) or GAP, f"`{commit}`", nvrtc]
-            )
+            lines.append([one.rows[0].experiment, str(count), recorded_on(snapshot) or GAP, f"`{commit}`", nvrtc])
     return markdown(["experiment", "rows", "date", "commit", "NVRTC"], lines, left=1)

@@ -14,9 +14,8 @@ from nnzbench.claims.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, 
 from nnzbench.claims.quantities import Records
 from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, environment, markdown, number
-from nnzbench.report.pages.elements import MARK, ratio_text
+from nnzbench.report.tables import MARK, ratio_text
+from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
 
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")
@@ -48,7 +47,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         environment()
         .get_template("peers.md.j2")
         .render(
-            gpu=context.gpu_name(gpu, {}),
+            gpu=gpu_name(gpu, {}),
             as_good=round(100 * (1 - AS_GOOD)),
             counts=Counter(verdict(found) for _, _, found in pairs).most_common(),
             answers=markdown(_HEADS, [_answer(*one) for one in pairs], left=2),

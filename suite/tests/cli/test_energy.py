@@ -19,7 +19,7 @@ from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry
 from nnzbench.measure.energy import Bench
 from nnzbench.records.beside import ENERGY
-from nnzbench.report.pages.page import Page
+from nnzbench.report.page import Page
 
 SPARSE, DENSE = Selector("sparse", ("fake",)), Selector("dense", ("plain",))
 

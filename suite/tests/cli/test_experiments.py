@@ -7,7 +7,7 @@ from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
 from nnzbench.problems.experiment import Experiment, UnknownExperiment
 from nnzbench.problems.tables import experiments_with_tables
-from nnzbench.report.pages.page import Page
+from nnzbench.report.page import Page
 from nnzbench.site.build import build
 
 RUN = [name for name, one in EXPERIMENTS.items() if one.kernels]

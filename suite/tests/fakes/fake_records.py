@@ -17,7 +17,7 @@ from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
 from nnzbench.records.selection import fastest, maths_of
 from nnzbench.report import render
-from nnzbench.report.data.published import sparsert_table1
+from nnzbench.report.published import sparsert_table1
 
 # kernel, variant, math, typical speed-up over cuBLAS fp32 at 90 % zeros
 CANDIDATES = (

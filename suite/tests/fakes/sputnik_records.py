@@ -14,7 +14,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report import render
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import View
 
 Timed = tuple[str, str, Callable[[Problem], float | None]]
 """Kernel, variant and its microseconds on a problem, None for one that it does not compute."""

@@ -18,11 +18,11 @@ from nnzbench.matrices.generate import banded
 from nnzbench.matrices.prune import n_of_m
 from nnzbench.measure import memory
 from nnzbench.measure.session import open_libraries
+from nnzbench.papers.sputnik.networks import attention_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.records.beside import STEP
-from nnzbench.report.data.networks import attention_bytes
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

@@ -18,8 +18,8 @@ from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.tables import load
 from nnzbench.records.beside import ENERGY, Window
 from nnzbench.records.record import RecordError, read_records
-from nnzbench.report.pages.elements import energy_table
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import View
+from nnzbench.report.tables import energy_table
 
 KERNELS = {("cusparse", "csr_default_col"): (60.0, 150.0), ("cublas", "f32_default_nn"): (40.0, 300.0)}
 """Microseconds and watts; at half of the power in one and a half times the time energy is 0.75 of dense."""

@@ -7,9 +7,9 @@ import pytest
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.layers import mask_bits
 from nnzbench.kernels.vendor.attention import added_mask
+from nnzbench.papers.sputnik import networks
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
-from nnzbench.report.data import networks
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

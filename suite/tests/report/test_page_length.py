@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nnzbench.report.data.text import folded, number
+from nnzbench.report.text import folded, number
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN, ON_AVERAGE, DOCS = 600, 700, 2_500

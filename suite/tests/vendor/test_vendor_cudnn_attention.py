@@ -16,12 +16,12 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.measure import memory
 from nnzbench.measure.roofline import dense_work
+from nnzbench.papers.sputnik.networks import attention_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.report.data.networks import attention_bytes
 
 every = every_of("cudnn_attention")
 

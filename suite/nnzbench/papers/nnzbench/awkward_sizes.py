@@ -6,9 +6,8 @@ import pandas as pd
 
 from nnzbench.facts.results import each
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.data.text import CHECKED, GAP, checks
-from nnzbench.report.pages.page import Made, Page
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Made, Page, View
+from nnzbench.report.text import CHECKED, GAP, checks
 
 EXPERIMENT = Experiment(
     "awkward_sizes", "Sizes that no tile divides, for every kernel of this suite", "nnzbench's own",

@@ -12,9 +12,8 @@ from nnzbench.facts.selector import Selector, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.decoder import FEATURES, HEAD, MODELS, Decoder
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.data.text import GAP
-from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, RatioTable, View
+from nnzbench.report.text import GAP
 
 EXPERIMENT = Experiment(
     "decoder_block", "Decoder blocks of language models in one graph", "nnzbench's own",

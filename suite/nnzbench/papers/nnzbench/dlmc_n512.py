@@ -21,9 +21,9 @@ from nnzbench.facts.table import Comparison, compare
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.problems.problem import label_of
-from nnzbench.report.data import context, published
-from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, Printed, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, Printed, RatioTable, View
+from nnzbench.report.text import gpu_name
 
 ALL = 246
 """Matrices of the whole table."""
@@ -84,7 +84,7 @@ def by_gpu(results: ResultSet) -> pd.DataFrame:
     means = rows.groupby(["policy", "method", "pruned", "library"], sort=False)["median_us"]
     found = means.agg(count="count", geomean_us=geometric_mean).reset_index()
     found = found.rename(columns={"pruned": "level"})
-    found = found.assign(kind="measured", gpu=context.gpu_name(results.gpu, results.environment))
+    found = found.assign(kind="measured", gpu=gpu_name(results.gpu, results.environment))
     return pd.concat([printed(whole(data)), found], ignore_index=True)
 
 
@@ -111,7 +111,7 @@ def gains(sets: Sequence[ResultSet]) -> pd.DataFrame:
         for library in ("sputnik", "cusparse", "ours"):
             facts = compare(one, Comparison((SIDES[library],), (FP16,), by=("pruned",)))
             facts = facts.rename(columns={"pruned": "level", "n": "count", "ratio": "gain"})
-            gpu = context.gpu_name(one.results.gpu, one.results.environment)
+            gpu = gpu_name(one.results.gpu, one.results.environment)
             parts.append(facts.assign(gpu=gpu, library=library))
     kept = ["gpu", "policy", "library", "level", "count", "gain", "tuned"]
     return pd.concat([published_gains(all(map(whole, data)))[kept], *(part[kept] for part in parts)], ignore_index=True)

@@ -11,9 +11,8 @@ from nnzbench.facts.selector import FP16, MATHS, best_dense, kernel
 from nnzbench.facts.table import Comparison, facts_of_pairs
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import USUAL, Experiment, dtypes_of
-from nnzbench.report.data import published
-from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, RatioTable, View
 
 EXPERIMENT = Experiment(
     "gemm_2to4", "Dense and 2:4 products, from A100 to B200", "nnzbench's own",

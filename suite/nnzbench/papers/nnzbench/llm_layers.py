@@ -23,9 +23,8 @@ from nnzbench.plans.architectures import sm_count
 from nnzbench.problems.experiment import OF_MODELS, Experiment, dtypes_of
 from nnzbench.problems.operands import I8_STEPS, Maker
 from nnzbench.problems.problem import DType
-from nnzbench.report.data import published
-from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable, View
 
 OPT_LAYERS = Experiment(
     "opt_layers", "Layers of OPT models, as Flash-LLM's authors timed theirs", "nnzbench's own",

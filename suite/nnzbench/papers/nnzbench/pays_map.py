@@ -8,7 +8,7 @@ from nnzbench.facts.nearby import sparse
 from nnzbench.facts.selector import CUBLAS, FP16, TF32, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.pages.page import Answer, Crossings, Map, Page, Pivot
+from nnzbench.report.page import Answer, Crossings, Map, Page, Pivot
 
 SPARSE = ("delta_spmv", "tensor_spmm", "flash_llm", "row_stream", "ring", "sputnik")
 EXPERIMENT = Experiment(

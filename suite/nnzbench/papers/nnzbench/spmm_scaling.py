@@ -9,8 +9,7 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, View
 
 EXPERIMENT = Experiment(
     "spmm_scaling", "Time per nonzero from 1e5 to 1e8 nonzeros", "nnzbench's own", "no published numbers",

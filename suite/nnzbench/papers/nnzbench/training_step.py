@@ -12,9 +12,8 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE, DENSE, FP16, TF32, Selector
 from nnzbench.facts.table import Comparison
 from nnzbench.problems.experiment import AND_F16, USUAL, Experiment, dtypes_of
-from nnzbench.report.data.text import number
-from nnzbench.report.pages.page import Answer, Dots, Made, Page, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Answer, Dots, Made, Page, RatioTable, View
+from nnzbench.report.text import number
 
 EXPERIMENT = Experiment(
     "training_step", "A training step of one sparse recurrent layer", "nnzbench's own", "no published numbers",

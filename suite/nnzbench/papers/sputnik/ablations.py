@@ -16,10 +16,9 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import AS_DATA, PAPER
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.data import published
-from nnzbench.report.data.text import number
-from nnzbench.report.pages.page import Answer, Bars, Drawn, Lines, Made, Page, Pivot, Printed
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Bars, Drawn, Lines, Made, Page, Pivot, Printed, View
+from nnzbench.report.text import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE, DEFAULT, Selector, kernel
+from nnzbench.facts.selector import CUSPARSE, DEFAULT, Selector, kernel, pick, written_here
 from nnzbench.facts.table import Comparison
+from nnzbench.kernels.registry import about
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
+from nnzbench.problems import tables
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.data import networks, published
-from nnzbench.report.data.networks import attention_bytes
-from nnzbench.report.pages.page import Answer, Bars, Drawn, Made, Page, Pivot, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.problems.problem import label_of
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, Pivot, Published, RatioTable, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +39,24 @@ FUSED = kernel("cudnn_attention", "f16")
 RULE = kernel("sparse_attention", variants=DEFAULT)
 BEST, BEST_F16 = kernel("sparse_attention"), kernel("sparse_attention", "f16")
 WAYS = (UNFUSED, UNFUSED_TF32, FUSED, RULE, BEST, BEST_F16)
+
+
+def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: int, features: int, nnz: int) -> int:
+    """Bytes of the buffers of an attention kernel's row in arithmetic class `math`.
+
+    `dense_attention` holds all scores, and the mask as bits; `cudnn_attention` no scores, and in its variants `bias`
+    the mask as a number of 2 bytes per score. The sparse kernel holds an index (2 bytes in fp16, where the keys are few
+    enough), a score and a weight per position of the mask, a record per row and one per 32 positions of a row; the last
+    is taken as half full in its row's last one.
+    """
+    element = 2 if math in ("f16", "bf16") else 4
+    outside = element * features * 2 * (queries + keys)
+    if kernel == "cudnn_attention":
+        return outside + (2 * queries * 8 * -(-keys // 8) if "_bias_" in variant else 0)
+    if about(kernel).work == "dense":
+        return outside + element * queries * keys + 4 * queries * -(-keys // 32)
+    index = 2 if element == 2 and keys <= 65535 else 4
+    return outside + (index + 2 * element) * nnz + 16 * queries + 16 * (nnz // 32 + queries // 2)
 
 
 def _memory(view: View) -> pd.DataFrame | None:
@@ -126,15 +147,72 @@ NETWORK = Selector("each layer's fastest kernel fp32", ("sputnik_bias_relu", "ro
 SPUTNIK = Selector("each layer's fastest of Sputnik and cuBLAS fp32", ("sputnik_bias_relu", *DENSE_LAYERS))
 DENSE = Selector("dense layers fp32", DENSE_LAYERS)
 TF32 = Selector("dense layers TF32 or fp32", DENSE_LAYERS, "tf32", also="f32")
+LAYER_DENSE = kernel("cublas_bias_relu")
+LAYER_SPARSE = written_here()
+"""Kernels whose fastest computes a sparse layer; give one alone to see its network."""
 CURVES = {
-    "dense, cuBLAS fp32": ("dense", networks.SPARSE, networks.DENSE),
-    "dense, cuBLAS TF32": ("dense", networks.SPARSE, kernel("cublas_bias_relu", "tf32")),
-    "sparse, best kernel of each layer": ("sparse", networks.SPARSE, networks.DENSE),
-    "sparse, sputnik alone": ("sparse", kernel("sputnik_bias_relu"), networks.DENSE),
+    "dense, cuBLAS fp32": ("dense", LAYER_SPARSE, LAYER_DENSE),
+    "dense, cuBLAS TF32": ("dense", LAYER_SPARSE, kernel("cublas_bias_relu", "tf32")),
+    "sparse, best kernel of each layer": ("sparse", LAYER_SPARSE, LAYER_DENSE),
+    "sparse, sputnik alone": ("sparse", kernel("sputnik_bias_relu"), LAYER_DENSE),
 }
 """Which networks, and what computes their sparse and dense 1x1 convolutions."""
 PRINTED = "the paper, V100"
 LOOKS = (("#000000", "s"), ("#2f8f9d", "s"), ("#009e73", "^"), ("#0072b2", "o"))
+
+
+@dataclass(frozen=True)
+class Network:
+    """One MobileNetV1 of the table: its 13 pairs of depthwise and 1x1 convolution at batch 1, layer by layer."""
+
+    name: str
+    """`dense_w1.4` or `sparse_w1.8`: which 1x1 convolutions, and the width multiplier."""
+    us: float | None
+    """Sum over the layers, each as often as it occurs; None where a layer was not timed."""
+    depthwise_us: float
+    """Of it, the depthwise convolutions."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its 1x1 convolutions but the first are pruned."""
+        return self.name.startswith("sparse")
+
+    @property
+    def width(self) -> float:
+        """The width multiplier."""
+        return float(self.name.rpartition("_w")[2])
+
+    @property
+    def frames_per_second(self) -> float | None:
+        """1 / time; None where a layer was not timed."""
+        return 1e6 / self.us if self.us else None
+
+
+def mobilenets(
+    frame: pd.DataFrame, policy: str = "hot", sparse: Selector = LAYER_SPARSE, dense: Selector = LAYER_DENSE
+) -> list[Network]:
+    """Every network of the table, in its order, from one run's rows.
+
+    Dense layers take their time from `dense`, sparse ones from `sparse`, depthwise ones from this project's
+    kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one
+    before gains nothing over the sum.
+    """
+    rows = frame[(frame["experiment"] == MOBILENET.name) & (frame["policy"] == policy)]
+    rows = rows.assign(label=[label_of(name) for name in rows["problem"]])
+    sides = (LAYER_SPARSE, sparse, dense)
+    times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
+    networks: dict[str, list[tuple[str, float]]] = {}
+    for row in tables.rows(MOBILENET.name):
+        op, label = row.problem.op, row.problem.label
+        side = LAYER_SPARSE if op == "depthwise" else sparse if row.problem.sparsity else dense
+        us = row.count * float(times[side].get(label, math.nan))
+        networks.setdefault(label.rpartition("_")[0], []).append((op, us))
+    out = []
+    for name, layers in networks.items():
+        total = sum(us for _, us in layers)
+        depthwise = sum(us for op, us in layers if op == "depthwise")
+        out.append(Network(name, None if math.isnan(total) else total, depthwise))
+    return out
 
 
 def networks_of(view: View) -> pd.DataFrame:
@@ -149,7 +227,7 @@ def networks_of(view: View) -> pd.DataFrame:
          one.frames_per_second, 100 * one.depthwise_us / one.us)
         for policy in view.policies
         for curve, (weights, sparse, dense) in CURVES.items()
-        for one in networks.mobilenets(view.frame, policy, sparse, dense)
+        for one in mobilenets(view.frame, policy, sparse, dense)
         if one.us and one.name.startswith(weights)
     ]  # fmt: skip
     columns = ["policy", "curve", "weights", "width", "accuracy", "us", "fps", "depthwise"]
@@ -203,7 +281,7 @@ def sputnik_mobilenet() -> Page:
     rule, best, ours = (
         kernel("sputnik_bias_relu", variants=DEFAULT), kernel("sputnik_bias_relu"), kernel("row_stream_bias_relu")
     )  # fmt: skip
-    dense, tf32 = networks.DENSE, kernel("cublas_bias_relu", "tf32")
+    dense, tf32 = LAYER_DENSE, kernel("cublas_bias_relu", "tf32")
     return Page(
         question="Is a pruned 1x1 convolution of MobileNetV1, with bias and ReLU, faster than the dense one of the "
         "same size, and a pruned network faster than the dense one of the same accuracy?",

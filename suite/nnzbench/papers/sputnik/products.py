@@ -31,10 +31,8 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import AS_DATA, OTHER_PAPERS, PAPER
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.problems.tables import SAMPLE
-from nnzbench.report.data import published
-from nnzbench.report.data.text import GAP
-from nnzbench.report.pages.elements import crossings
-from nnzbench.report.pages.page import (
+from nnzbench.report import published
+from nnzbench.report.page import (
     Answer,
     Crossings,
     Drawn,
@@ -45,8 +43,10 @@ from nnzbench.report.pages.page import (
     Printed,
     Published,
     RatioTable,
+    View,
 )
-from nnzbench.report.pages.view import View
+from nnzbench.report.tables import crossings
+from nnzbench.report.text import GAP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,15 +15,14 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.facts.selector import DEFAULT, Selector, kernel, pick
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
+from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER, networks
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.problems.problem import label_of
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
-from nnzbench.report.data import networks, published
-from nnzbench.report.pages.page import Answer, Lines, Made, Page, Printed, Published, RatioTable
-from nnzbench.report.pages.view import View
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Lines, Made, Page, Printed, Published, RatioTable, View
 
 FILE = "busy.csv"
 COLUMNS = ("problem", "kernel", "variant", "launches", "whole_us", "busy_us")
@@ -134,7 +133,7 @@ def _steps(frame: pd.DataFrame, row: Any) -> float:
 
 def _layers(results: ResultSet) -> ResultSet | None:
     """MobileNet's layers by themselves: rows of `sputnik_mobilenet` beside this experiment's."""
-    folder = results.folder.parent / networks.MOBILENET
+    folder = results.folder.parent / networks.MOBILENET.name
     try:
         return load(folder) if has_records(folder) else None
     except RecordError:

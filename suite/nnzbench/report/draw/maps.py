@@ -18,8 +18,7 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import MATHS
 from nnzbench.kernels.registry import about
 from nnzbench.report.draw.style import INK, MUTED
-from nnzbench.report.pages.page import Map
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Map, View
 
 WIDTH_IN, HEIGHT_IN, LEFT_IN, RIGHT_IN, BETWEEN_IN, HEAD_IN, PANEL_IN = 7.2, 3.9, 0.62, 0.12, 0.16, 0.9, 2.0
 STEPS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)

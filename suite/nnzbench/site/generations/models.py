@@ -10,8 +10,7 @@ import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.papers.nnzbench import decoder_block, dlmc_n512
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, markdown, number
+from nnzbench.report.text import GAP, gpu_name, markdown, number
 
 RULE, OURS = "sputnik", "ours"
 """Of `dlmc_n512.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
@@ -55,7 +54,7 @@ def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
 def whole_models(sets: Sequence[ResultSet]) -> str:
     """Tokens a second of whole language models, a line per GPU: of those models that several of these sets have."""
     tables = [
-        found.assign(GPU=context.gpu_name(results.gpu, results.environment))
+        found.assign(GPU=gpu_name(results.gpu, results.environment))
         for results in sets
         if len(found := decoder_block.by_model(results))
     ]

@@ -16,12 +16,11 @@ from nnzbench import paths
 from nnzbench.facts import table as facts_table
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.problems.problem import stem_of
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, environment, markdown, number
 from nnzbench.report.draw import style
 from nnzbench.report.draw.canvas import Look, grid, scale
 from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED
-from nnzbench.report.pages.elements import MARK, ratio_text
+from nnzbench.report.tables import MARK, ratio_text
+from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import models, products, published
 from nnzbench.site.generations.summary import LATER, GpuKey, Names, Summary, collection, compare
@@ -77,7 +76,7 @@ def write(reports: Path) -> Path | None:
 
 def names_of(frame: pd.DataFrame, sets: Sequence[ResultSet]) -> dict[GpuKey, str]:
     """What each GPU is called, from the oldest: its driver's name, or its data sheet's with the papers behind it."""
-    driver = {results.gpu: context.gpu_name(results.gpu, results.environment) for results in sets}
+    driver = {results.gpu: gpu_name(results.gpu, results.environment) for results in sets}
     out: dict[GpuKey, str] = {}
     for gpu in generations.gpu_order(list(frame["gpu"])):
         papers = list(dict.fromkeys(frame.loc[(frame["gpu"] == gpu) & (frame["kind"] == "published"), "paper"]))

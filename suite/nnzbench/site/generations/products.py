@@ -23,10 +23,10 @@ from nnzbench.predict import holdouts, published
 from nnzbench.predict.model import FEWEST, Gpu, listed, transfer
 from nnzbench.predict.records import cannot
 from nnzbench.problems import tables
-from nnzbench.report.data.published import read
-from nnzbench.report.data.text import GAP, folded, markdown, number
 from nnzbench.report.draw.style import BAND, INK
-from nnzbench.report.pages.elements import ratio_text
+from nnzbench.report.published import read
+from nnzbench.report.tables import ratio_text
+from nnzbench.report.text import GAP, folded, markdown, number
 
 GPUS = (
     "tesla-v100-sxm2-16gb", "tesla-t4", "nvidia-geforce-rtx-2080-ti", "nvidia-a100-80gb-pcie",

@@ -21,7 +21,7 @@ from nnzbench.plans.architectures import number
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.published import read
+from nnzbench.report.published import read
 
 GPUS = {"T4": "tesla-t4", "V100": "tesla-v100-sxm2-32gb", "Titan X": "nvidia-geforce-gtx-titan-x"}
 """The papers' names. Sputnik's says no more than V100; all its SXM2 models have the same rates."""

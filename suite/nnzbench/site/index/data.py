@@ -26,13 +26,12 @@ from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.report import render
-from nnzbench.report.data import context
 from nnzbench.report.draw import style
 from nnzbench.report.draw.maps import STEPS
 from nnzbench.report.draw.style import BAR, INK
-from nnzbench.report.pages.elements import MARK
-from nnzbench.report.pages.page import Bars, Dots, Page
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Bars, Dots, Page, View
+from nnzbench.report.tables import MARK
+from nnzbench.report.text import gpu_name
 
 BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse("f32"))
 """What a time may be set against besides the 1x of the experiment's page, which stands first in the data."""
@@ -218,7 +217,7 @@ def _gpu(slug: str, recorded: Sequence[ResultSet]) -> dict[str, Any]:
     mine = [one for one in recorded if one.gpu == slug]
     peaks = [one.environment.get("peaks") for one in mine]
     found = next((p for p in reversed(peaks) if isinstance(p, dict)), {})
-    name = context.gpu_name(slug, mine[-1].environment)
+    name = gpu_name(slug, mine[-1].environment)
     return {"slug": slug, "name": name, "roofs": {name: short(found.get(name)) for name in ROOFS}}
 
 

@@ -15,9 +15,8 @@ from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.files import has_records
 from nnzbench.report import render
-from nnzbench.report.data.text import GAP, markdown, number
-from nnzbench.report.pages.page import Page
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Page, View
+from nnzbench.report.text import GAP, markdown, number
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 LAYERS = {

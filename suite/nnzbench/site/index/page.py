@@ -20,10 +20,9 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.nnzbench import decoder_block
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
-from nnzbench.report.data import context
-from nnzbench.report.data.text import GAP, environment
 from nnzbench.report.draw.maps import COLOURS, STEPS
-from nnzbench.report.pages.elements import MARK
+from nnzbench.report.tables import MARK
+from nnzbench.report.text import GAP, POLICIES, commit, environment, gpu_name, recorded_on
 from nnzbench.site.generations.page import FOLDER as GENERATIONS
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
@@ -79,7 +78,7 @@ def render(
         gpus=_gpus(recorded),
         judged=[one for gpu in sound if (one := _judged(gpu, folders[gpu]))],
         together=claims_page.sentence(claims_page.read_together(recorded[0].folder.parents[1])) if recorded else "",
-        policies=context.POLICIES,
+        policies=POLICIES,
         theme=THEME,
         data=data,
         encoded=html_data.encode(data),
@@ -113,16 +112,16 @@ def _covered(
         **{one: getattr(known, one, "") for one in ("title", "paper", "figure")},
         "pages": [
             (
-                context.gpu_name(results.gpu, results.environment),
+                gpu_name(results.gpu, results.environment),
                 "/".join(results.folder.parts[-2:]),
-                context.recorded_on(results.environment),
+                recorded_on(results.environment),
                 f"{len(results.frame):,}",
                 records_file(results.folder).name,
             )
             for results in recorded
             if results.experiment == name
         ],
-        "refused": [context.gpu_name(slug, {}) for experiment, slug in refused if experiment == name],
+        "refused": [gpu_name(slug, {}) for experiment, slug in refused if experiment == name],
         "beside": beside,
     }
 
@@ -130,7 +129,7 @@ def _covered(
 def _models(results: ResultSet) -> dict[str, Any] | None:
     """What whole models do a second on a GPU, as a table; None where none is recorded."""
     found = decoder_block.by_model(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
+    gpu = gpu_name(results.gpu, results.environment)
     folder = "/".join(results.folder.parts[-2:])
     return {"gpu": gpu, "folder": folder, "table": found.to_dict("split")} if len(found) else None
 
@@ -142,7 +141,7 @@ def _judged(gpu: str, folder: Path) -> dict[str, Any] | None:
         return None
     claims = pd.read_csv(path).astype(object).fillna("")
     papers = {paper: some.to_dict("records") for paper, some in claims.groupby("paper", sort=False)}
-    return {"gpu": context.gpu_name(gpu, {}), "slug": gpu, "papers": papers, "counts": Counter(claims["verdict"])}
+    return {"gpu": gpu_name(gpu, {}), "slug": gpu, "papers": papers, "counts": Counter(claims["verdict"])}
 
 
 def _inline(text: str) -> Markup:
@@ -175,8 +174,8 @@ def _gpus(recorded: Sequence[ResultSet]) -> list[dict[str, Any]]:
     for slug, results in last.items():
         told = {name: _told(results.environment, *name.split(".")) for name in wanted}
         lines = [(word, _tidy(told[name])) for name, word in wanted.items() if told[name]]
-        lines.append(("measured by the code of", context.commit(results.environment)))
-        out.append({"name": context.gpu_name(slug, results.environment), "slug": slug, "facts": lines})
+        lines.append(("measured by the code of", commit(results.environment)))
+        out.append({"name": gpu_name(slug, results.environment), "slug": slug, "facts": lines})
     return out
 
 

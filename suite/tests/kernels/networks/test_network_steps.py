@@ -17,12 +17,12 @@ from nnzbench.kernels.vendor import support
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure import memory
 from nnzbench.measure.roofline import row_work
+from nnzbench.papers.sputnik.networks import attention_bytes
 from nnzbench.plans.plan import Launch, Plan, Step, Unsupported, chain
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.reference import reference
-from nnzbench.report.data.networks import attention_bytes
 
 
 def problem(op, m, k, n, sparsity=0.8, conv=None):

@@ -12,8 +12,7 @@ from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import math_class
 from nnzbench.report import render
-from nnzbench.report.pages.page import Page
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Page, View
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index import headlines
 

@@ -13,8 +13,7 @@ from sputnik_records import Timed, drawn
 from nnzbench.facts.results import nothing
 from nnzbench.papers import balanced as pages
 from nnzbench.problems.problem import Problem
-from nnzbench.report import render
-from nnzbench.report.data import published
+from nnzbench.report import published, render
 
 
 def balanced(us: float) -> Timed:

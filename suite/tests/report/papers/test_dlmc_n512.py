@@ -15,7 +15,7 @@ from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import read_records
 from nnzbench.report import render
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import View
 from nnzbench.site.generations.models import pruned_model
 
 TIMES = {

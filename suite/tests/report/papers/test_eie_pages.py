@@ -11,7 +11,7 @@ from sputnik_records import Timed, drawn, records
 from nnzbench.papers import eie
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.report.data import published
+from nnzbench.report import published
 
 
 def at(us: float, keep: Callable[[Problem], bool] = lambda _: True) -> Callable[[Problem], float | None]:

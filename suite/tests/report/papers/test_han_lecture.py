@@ -16,7 +16,7 @@ from nnzbench.papers import han_lecture
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
-from nnzbench.report.pages.elements import valued
+from nnzbench.report.tables import valued
 
 
 def products(math: str, dtype: str) -> list[Record]:

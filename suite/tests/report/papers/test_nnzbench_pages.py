@@ -21,8 +21,8 @@ from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.report import render
-from nnzbench.report.data.text import checks
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import View
+from nnzbench.report.text import checks
 
 
 def cost(picoseconds: float, launch_us: float = 0.0) -> Callable[[Problem], float | None]:

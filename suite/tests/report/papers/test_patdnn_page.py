@@ -11,7 +11,7 @@ from sputnik_records import Timed, drawn
 
 from nnzbench.papers import patdnn
 from nnzbench.problems.problem import Problem
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import View
 
 Page = tuple[View, "pd.Series[float]"]
 Time = Callable[[Problem], float | None]

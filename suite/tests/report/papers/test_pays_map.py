@@ -19,8 +19,7 @@ from nnzbench.papers.nnzbench import pays_map
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report.draw import maps, style
-from nnzbench.report.pages.page import Map
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import Map, View
 from nnzbench.site.index.headlines import headline
 
 FIGURE = Map("map", "Where sparsity pays")

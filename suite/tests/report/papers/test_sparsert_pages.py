@@ -22,7 +22,7 @@ from nnzbench.papers import sparsert
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import RecordError
-from nnzbench.report.pages.page import Made
+from nnzbench.report.page import Made
 
 
 def table(title: str) -> Made:

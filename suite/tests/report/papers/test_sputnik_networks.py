@@ -17,7 +17,7 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.beside import MEMORY, Memory
 from nnzbench.records.record import RecordError
 from nnzbench.report import render
-from nnzbench.report.pages.view import View
+from nnzbench.report.page import View
 
 ATTENTION: tuple[Timed, ...] = (
     ("dense_attention", "f32", lambda p: 900.0 if p.op == "attention" else None),

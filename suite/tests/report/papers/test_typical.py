@@ -7,7 +7,7 @@ import pytest
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.papers.typical import typical
 from nnzbench.problems.problem import Problem, stem_of
-from nnzbench.report.pages.page import Page
+from nnzbench.report.page import Page
 
 FEW = 10
 

@@ -14,7 +14,7 @@ import pytest
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
-from nnzbench.report.data import published
+from nnzbench.report import published
 from nnzbench.site.generations import comparison, models, page, summary
 from nnzbench.site.generations import published as printed
 

@@ -17,9 +17,8 @@ from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.results import each, geometric_mean
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import APART, Comparison
-from nnzbench.report.data.text import GAP, markdown, number
-from nnzbench.report.pages.page import Crossings, Made, Pivot, Published, RatioTable, Table
-from nnzbench.report.pages.view import COLUMN, View
+from nnzbench.report.page import COLUMN, Crossings, Made, Pivot, Published, RatioTable, Table, View
+from nnzbench.report.text import GAP, markdown, number
 
 MARK = "†"
 """Marks a ratio with a partially tuned kernel, and a time of one."""

@@ -1,4 +1,4 @@
-"""Pages and tables as Markdown: numbers, tables, templates, and counts of what computed the right thing."""
+"""Text of pages: numbers and tables as Markdown, templates, names of GPUs and policies, counts of what was right."""
 
 from __future__ import annotations
 
@@ -88,3 +88,40 @@ def checks_table(found: pd.DataFrame) -> str:
         error = f"{row.largest_error:.2g}" if row.largest_error == row.largest_error else GAP
         lines.append([row.kernel, row.op, row.inputs, *counts, error])
     return markdown([*CHECKED.values()], lines, left=3)
+
+
+POLICIES = {
+    "hot": "launches back to back in one CUDA graph, operands as the last launch left them",
+    "cold": "L2 overwritten before each launch, one launch between two events",
+    "stream": "launches back to back in one CUDA graph, each over another copy of the weights, all copies together at "
+    "least four times what L2 holds: what a layer of a model sees",
+    "loop": "25 launches enqueued one by one, then 100 between two events, operands as the last launch left them: as "
+    "many benchmarks time",
+}
+
+
+def gpu_name(slug: str, environment: dict[str, Any]) -> str:
+    """The driver's name of the GPU where the environment has it, else the slug's words in capitals."""
+    gpu = environment.get("gpu")
+    name = gpu.get("name") if isinstance(gpu, dict) else None
+    if isinstance(name, str) and name:
+        return name
+    vendor, _, model = slug.partition("-")
+    return f"{vendor} {model.replace('-', ' ')}".upper().strip()
+
+
+def commit(environment: dict[str, Any]) -> str:
+    """Abbreviated commit that measured, or a word saying that it is not known."""
+    source = environment.get("source")
+    named = source.get("commit") if isinstance(source, dict) else None
+    if not isinstance(named, str):
+        return "an unnamed version"
+    return f"commit {named[:12]}" + (" with changes" if source and source.get("dirty") else "")
+
+
+def recorded_on(environment: dict[str, Any]) -> str:
+    """Date of the environment's snapshot (YYYY-MM-DD), empty where it has none."""
+    for name in ("recorded_at", "created_at", "timestamp", "time", "date", "utc"):
+        if isinstance(environment.get(name), str):
+            return str(environment[name])[:10]
+    return ""

@@ -1,1 +1,0 @@
-"""What pages share besides tables and figures: text as Markdown, words of every caption, printed numbers, networks."""

@@ -1,1 +1,0 @@
-"""What pages are made of: their declaration, what they look at, and their tables."""
