@@ -53,34 +53,6 @@ class Case:
 
 QUEUE = balanced.RowsTiling("async", 2, 1, 3)
 LOADS = balanced.RowsTiling("registers", 4, 1, 2)
-BULK = balanced.RowsTiling("bulk", 2, 1, 3)
-# m, k, n, sparsity, ranges: kept 8, 10 and 13 (rows that share packs), 3, 2; k off the ranges; one row; few ranges
-SHAPES = (
-    (37, 256 * 4, 1, 0.75, 32),
-    (37, 40 * 32, 2, 0.75, 32),
-    (9, 52 * 32, 7, 0.75, 32),
-    (1, 300, 8, 0.7, 32),
-    (70, 333, 16, 0.8, 32),
-    (33, 27, 3, 0.34, 9),
-    (5, 2000, 1, 0.5, 3),
-    (6, 64, 1, 0.5, 64),
-)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_rows_and_paper_match_float64_on_awkward_shapes(shape):
-    case = Case(*shape)
-    case.check(case.rows_plan(QUEUE))
-    case.check(case.rows_plan(LOADS) if case.matrix.keep % 4 else case.paper_plan())
-
-
-@pytest.mark.parametrize("n", [1, 8])
-def test_half_values_with_single_precision_sums(n):
-    case = Case(21, 1024, n, 0.5, dtype=np.float16)
-    case.check(case.rows_plan(QUEUE))
-    case.check(case.rows_plan(LOADS) if n == 1 else case.paper_plan())
-    wide = Case(21, 64, 24 + 8 * n, 0.5, dtype=np.float16)
-    wide.check(wide.wide_plan(8, 4, 2, 2))
 
 
 @pytest.mark.parametrize(("n", "ranges"), [(1, 32), (2, 9), (7, 40), (8, 32)])
@@ -118,16 +90,6 @@ def test_the_papers_mapping_brings_x_once_per_multiprocessor():
         assert plan.launches[0].shared_bytes == 8192 * 4 * (1 if n == 1 else 4)
 
 
-def test_x_larger_than_shared_memory_takes_several_passes():
-    case = Case(19, 4096, 4, 0.9)
-    for group in (16, 4):
-        plan = case.rows_plan(QUEUE, group)
-        assert plan.defines["PASSES"] == 32 // group
-        case.check(plan)
-    half = Case(19, 4096, 4, 0.9, dtype=np.float16)
-    half.check(half.rows_plan(LOADS, 8))
-
-
 @pytest.mark.parametrize(("n", "dtype"), [(4, np.float32), (8, np.float32), (7, np.float32), (8, np.float16)])
 def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
     case = Case(141, 1024, n, 0.9, dtype=dtype)
@@ -139,21 +101,6 @@ def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
         case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "group", "build"),
-    [
-        ((9, 52 * 32, 7, 0.75, 32), np.float32, 32, "asan"),
-        ((37, 300, 1, 0.5, 15), np.float16, 4, "tsan"),  # several passes, the last short of ranges
-        ((7, 32 * 300, 2, 0.97, 32), np.float32, 8, "plain"),  # positions of two bytes
-    ],
-)
-def test_bulk_copies_of_values_and_positions_share_a_barrier(shape, dtype, group, build):
-    case = Case(*shape, dtype=dtype)
-    plan = case.rows_plan(replace(BULK, split=build == "plain"), group)
-    assert plan.defines["PASSES"] == -(-shape[-1] // group)
-    case.check(plan, build, "backward")
-
-
 def test_two_byte_positions_and_runs_of_strands():
     wide_ranges = Case(7, 32 * 300, 1, 0.97)
     assert wide_ranges.matrix.positions.dtype == np.uint16
@@ -163,36 +110,6 @@ def test_two_byte_positions_and_runs_of_strands():
     plan = short_rows.rows_plan(replace(QUEUE, runs=4, chunk=2))
     assert plan.defines["RUNS"] == 4
     short_rows.check(plan)
-
-
-@pytest.mark.parametrize("build", ["asan", "tsan"])
-def test_clean_under_sanitizers_and_any_schedule(build):
-    case = Case(21, 1000, 2, 0.8)
-    paper = case.paper_plan()
-    for plan in (case.rows_plan(QUEUE, 16), case.rows_plan(LOADS, 8) if build == "tsan" else paper):
-        case.check(plan, build)
-        case.check(plan, order="backward" if build == "asan" else "random:3")
-    wide = Case(21, 90, 50, 0.6)
-    wide.check(wide.wide_plan(8, 2, 2, 2), build)
-
-
-@pytest.mark.parametrize(("m", "k", "n", "ranges"), [(37, 130, 66, 32), (13, 27, 49, 9), (5, 640, 24, 32)])
-def test_wide_products_match_float64(m, k, n, ranges):
-    case = Case(m, k, n, 0.6, ranges)
-    for tiling in ((8, 4, 2, 2), (32, 4, 2, 1), (16, 2, 2, 3)):
-        case.check(case.wide_plan(*tiling))
-
-
-@pytest.mark.parametrize("n", [1, 40])
-def test_inf_and_nan_in_unused_rows_of_x_do_not_leak(n):
-    case = Case(8, 37 * 10, n, 0.8)  # the last range is short
-    unused = np.setdiff1d(np.arange(370), case.matrix.to_csr().indices)
-    assert unused.size > 3
-    case.x[unused[::2]] = np.inf
-    case.x[unused[1::2]] = np.nan
-    narrow = (case.rows_plan(QUEUE), case.rows_plan(LOADS), case.paper_plan()) if n == 1 else ()
-    for plan in narrow or (case.wide_plan(8, 4, 2, 1),):
-        case.check(plan)
 
 
 @pytest.mark.parametrize(

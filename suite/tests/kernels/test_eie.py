@@ -73,24 +73,6 @@ def test_padding_is_as_rare_as_chance_has_it():
     assert cut.entries.size / pattern.nnz - 1 == pytest.approx(0.91**16 / (1 - 0.91**16), rel=0.03)
 
 
-# edges under sanitizers; then one row, one column, an odd count of rows, K of many places, columns in several groups
-@pytest.mark.parametrize(
-    ("m", "k", "n", "tiling", "dtype", "build"),
-    [
-        (37, 203, 1, eie.EieTiling(32, 4), "f32", "asan"),
-        (37, 203, 7, eie.EieTiling(8, 4), "f32", "asan"),
-        (37, 203, 8, eie.EieTiling(32, 4), "f16", "tsan"),
-        (1, 1, 1, eie.EieTiling(32, 2), "f32", "plain"),
-        (3, 300, 2, eie.EieTiling(16, 2, shifts=True), "f16", "plain"),
-        (65, 64, 16, eie.EieTiling(8, 2), "f32", "plain"),
-        (33, 2000, 1, eie.EieTiling(8, 2), "f16", "plain"),
-    ],
-)
-def test_awkward_sizes_also_under_sanitizers(m, k, n, tiling, dtype, build):
-    data = case(m, k, n, 0.15, dtype, empty=(0, 5, 36) if m == 37 else (), full=m // 4 if m == 37 else m // 2)
-    check(data, plan(data, tiling), build, "random:3")
-
-
 def test_a_matrix_without_nonzeros_gives_zeros():
     data = spmm_operands(matrix(5, 40, 0.0), 1)
     check(data, plan(data, eie.EieTiling(32, 4)))

@@ -14,7 +14,8 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
 
-NAMED = [name for name in kernels() if about(name).nothing_to_tune]
+NAMED = [name for name in kernels() if about(name).nothing_to_tune and not name.startswith("pytorch")]
+"""Without those that need PyTorch."""
 
 
 def found(name):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_problems import operands_of, random_dense, without_columns
+from kernel_problems import operands_of, random_dense
 from on_cpu import execute
 from on_cpu import spmm_problem as problem
 
@@ -23,12 +23,6 @@ TILINGS = {
     "f32": [(32, 4, 4, 64, 8), (32, 2, 8, 16, 4), (8, 2, 16, 32, 4), (4, 4, 32, 16, 16), (32, 1, 16, 32, 16)],
     "f16": [(16, 8, 8, 64, 8), (4, 8, 32, 16, 16), (32, 4, 4, 32, 16), (32, 2, 8, 16, 4), (8, 1, 16, 32, 16)],
 }
-# m, k, n, density: edges of tiles and chunks, one column, one row, rows of B that no vector fits, few and many nonzeros
-SHAPES = {
-    "f32": [(70, 130, 128, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0)],
-    "f16": [(70, 130, 136, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 36, 1.0)],
-}
-SHAPES["f16"].append((9, 50, 98, 0.2))
 both = pytest.mark.parametrize("dtype", STORED)
 
 
@@ -55,24 +49,6 @@ def check(plan, data, build="plain", order="forward"):
         assert (np.abs(result.astype(np.float64) - truth.value) <= allowed).all(), plan.variant
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [(dtype, shape) for dtype in SHAPES for shape in SHAPES[dtype]], ids=str)
-def test_awkward_shapes_are_summed_in_fp32_and_rounded_once(dtype, shape):
-    m, k, n, density = shape
-    data = operands(random_dense(m, k, density), n, dtype)
-    for at in range(5):
-        check(planned(data, at), data)
-
-
-@both
-def test_empty_rows_a_dense_row_and_an_empty_matrix(dtype):
-    dense = np.zeros((41, 190), dtype=np.float32)
-    dense[7] = np.arange(1, 191)
-    dense[40, 3] = 2.0
-    for data in (operands(dense, 40, dtype), operands(np.zeros_like(dense), 40, dtype)):
-        for at in (1, 4) if dtype == "f32" else (0, 1, 3):
-            check(planned(data, at), data)
-
-
 def test_sums_of_pieces_stay_in_fp32():
     pieces = np.tile(np.array([1, 2.0**-12, 1, -1, 1, -1, 1, -1], dtype=np.float32), (8, 1))
     pieces[0, :2] = -4, -3  # what is left are the seven small values, each beside a 1 that fp16 would round it to
@@ -81,27 +57,6 @@ def test_sums_of_pieces_stay_in_fp32():
     plan = row_stream.make_plan(problem(data), data, PieceTiling(4, 8, 32, 8, 8))
     assert (execute(plan) == [[7 * 2.0**-12], [64]]).all()
     assert plan.launches[0].args[1] == 1  # rows of several pieces
-
-
-@pytest.mark.parametrize(
-    ("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "backward"), ("plain", "random:5")]
-)
-@both
-def test_clean_under_sanitizers_and_any_schedule(dtype, build, order):
-    data = operands(random_dense(37, 70, 0.3), 40, dtype)
-    check(planned(data, 1), data, build, order)
-    if dtype == "f16" and build != "plain":
-        odd = operands(random_dense(11, 30, 0.4), 7)
-        check(planned(odd, 3), odd, build)
-
-
-@pytest.mark.parametrize(("dtype", "n"), [("f32", 32), ("f16", 32), ("f16", 31)])
-def test_inf_and_nan_in_unused_rows_of_b_do_not_leak(dtype, n):
-    dense = without_columns(random_dense(20, 64, 0.2), 0, 17, 63)
-    dense[5] = 0
-    clean, data = operands(dense, n, dtype), operands(dense, n, dtype)
-    data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
-    assert np.array_equal(execute(planned(data)), execute(planned(clean)))
 
 
 def test_an_infinite_used_element_stays_infinite_beside_padding():

@@ -2,9 +2,10 @@
 
     python suite/tests/mutations/run.py [--only TEXT] [--jobs N]
 
-A mistake counts as caught where a test fails, not where a program does not compile or no test ran. Rows with a reason
-in the column `equivalent` change no result; they are planted too, and left out of the share. Exit status 1 where less
-than 95 % of the others are caught, or where the tests fail before anything is planted.
+`FILE::TEST@WORD` are the cases of a test that have the word in their names. A mistake counts as caught where a test
+fails, not where a program does not compile or no test ran. Rows with a reason in the column `equivalent` change no
+result; they are planted too, and left out of the share. Exit status 1 where less than 95 % of the others are caught,
+or where the tests fail before anything is planted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import csv
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -70,7 +72,18 @@ def copied(folder: Path) -> Path:
 
 def outcome_of(tree: Path, tests: list[str], limit_s: int) -> tuple[str, str]:
     """What became of the tests in `tree`, and the line that says why."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", *(f"suite/tests/{test}" for test in tests)]
+    named = [test.partition("@") for test in tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "--tb=short",
+        *dict.fromkeys(f"suite/tests/{name}" for name, *_ in named),
+    ]
+    if any(word for *_, word in named):
+        command += ["-k", " or ".join(dict.fromkeys(word or re.split("::|/", name)[-1] for name, _, word in named))]
     environment = {**os.environ, "PYTHONPATH": str(tree / "suite")}
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=limit_s)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kernel_cases import RING_SDDMM, fitted
 from kernel_problems import sampled, without_columns
 from on_cpu import error_of, matrix
 
@@ -13,27 +14,6 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-# lanes, floats per lane, warps, row sets, rows of B per chunk, window, ahead, stages
-TILINGS = (
-    RingSddmmTiling(8, 16, 4, 1, 16, 3, 2, 5),
-    RingSddmmTiling(4, 8, 2, 2, 32, 2, 1, 4, drift=True, parts=2),
-    RingSddmmTiling(8, 4, 4, 1, 16, 3, 2, 6, drift=True),
-    RingSddmmTiling(16, 4, 4, 3, 24, 2, 1, 4, drift=True, parts=3),
-    RingSddmmTiling(4, 16, 4, 1, 16, 1, 2, 3),
-    RingSddmmTiling(32, 4, 2, 4, 16, 9, 9, 9, parts=1),
-)
-# copies run so far ahead that a warp must wait for the slowest to leave a chunk
-DRIFTING_FAR = RingSddmmTiling(8, 4, 4, 1, 16, 3, 4, 8, drift=True)
-# m, n, k, density: edges of tiles, chunks and slices, one column, one row, dot products of length one
-SHAPES = (
-    (70, 130, 128, 0.1),
-    (37, 65, 50, 0.2),
-    (13, 64, 7, 0.5),
-    (1, 300, 1, 0.1),
-    (33, 40, 260, 1.0),
-    (40, 1, 36, 0.5),
-)
-
 
 def operands(pattern, k):
     return sampled(pattern, k)[1]
@@ -44,11 +24,6 @@ def problem(data):
     return Problem("test", "test", "sddmm", pattern.m, k, pattern.k, pattern.sparsity, "uniform:0")
 
 
-def fitted(tiling, n):
-    """`tiling` with fewer parts where the columns are too few."""
-    return tiling if tiling.parts * tiling.block_k <= n else RingSddmmTiling(**{**vars(tiling), "parts": 1})
-
-
 def plan_of(data, tiling):
     return ring_sddmm.make_plan(problem(data), data, fitted(tiling, data.sparse.k))
 
@@ -57,24 +32,9 @@ def error(plan, data, build="plain", order="forward"):
     return error_of(plan, problem(data), data, build, order)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_matches_float64_on_awkward_shapes(shape):
-    m, n, k, density = shape
-    data = operands(matrix(m, n, density), k)
-    start = SHAPES.index(shape)
-    for tiling in (TILINGS[start], TILINGS[(start + 1) % len(TILINGS)]):
-        assert error(plan_of(data, tiling), data) < 1e-6, tiling
-
-
-def test_empty_rows_and_a_dense_row():
-    data = operands(matrix(41, 190, 0.05, empty=(0, 3, 40), full=7), 36)
-    for tiling in TILINGS[:3]:
-        assert error(plan_of(data, tiling), data) < 1e-6, tiling
-
-
 def test_many_slices_are_added_up_by_several_threads():
     data = operands(matrix(9, 70, 0.3), 32 * 33 + 4)
-    plan = plan_of(data, TILINGS[2])
+    plan = plan_of(data, RING_SDDMM[2])
     assert plan.defines["SUM_STRANDS"] == 4
     assert error(plan, data) < 1e-6
 
@@ -86,19 +46,12 @@ def test_sums_that_take_too_much_memory_are_refused(monkeypatch):
         list(ring_sddmm.ring_sddmm.plans(problem(data), data, "sm_90"))
 
 
-@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_any_schedule(build, order):
-    data = operands(matrix(40, 150, 0.2, full=3), 36)
-    for tiling in (DRIFTING_FAR, TILINGS[4]) if build == "tsan" else (*TILINGS[1:3], DRIFTING_FAR, TILINGS[4]):
-        assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
-
-
 def test_inf_and_nan_in_unused_rows_do_not_leak():
     clean = operands(CSR.from_dense(without_columns(matrix(20, 64, 0.2, empty=(5,)).to_dense(), 0, 17, 63)), 50)
     a, b = clean.dense["a"].copy(), clean.dense["b"].copy()
     a[5] = np.nan
     b[[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
-    plan = plan_of(Operands(clean.sparse, {"a": a, "b": b}, ""), TILINGS[1])
+    plan = plan_of(Operands(clean.sparse, {"a": a, "b": b}, ""), RING_SDDMM[1])
     assert error(plan, clean) < 1e-6
 
 
@@ -106,9 +59,9 @@ def test_a_part_of_the_columns_may_have_no_entries():
     dense = matrix(40, 200, 0.2).to_dense()
     dense[:, 128:] = 0
     pattern = CSR.from_dense(dense)
-    assert TILINGS[1].parts == 2
+    assert RING_SDDMM[1].parts == 2
     data = operands(pattern, 36)
-    assert error(plan_of(data, TILINGS[1]), data) < 1e-6
+    assert error(plan_of(data, RING_SDDMM[1]), data) < 1e-6
 
 
 def test_long_rows_are_shared_out_and_padding_is_low():

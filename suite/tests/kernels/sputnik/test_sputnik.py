@@ -17,7 +17,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference, reference
 
 NARROW = Tile(y=4, x=32, width=8, vector_b=4, ahead=8)
-SCALAR = Tile(y=2, x=16, width=16, vector_b=1, vector_a=4, ahead=8, prefetch=True, rows_fastest=True)
 
 
 def dense(k, n, dtype=np.float32):
@@ -30,27 +29,6 @@ def product(a, b):
 
 def right(plan, a, b, build="plain"):
     assert passes(relative_error(execute(plan, build), product(a, b)), plan.math)
-
-
-UNEVEN = matrix(37, 70, empty=(0, 5, 36), full=9)
-AWKWARD = {
-    "empty matrix": (matrix(3, 5, density=0.0), 4),
-    "one entry": (matrix(1, 1, density=1.0), 8),
-    "one row": (matrix(1, 150, density=0.7), 36),
-    "dense row, empty rows": (UNEVEN, 100),
-    "k of 1": (matrix(6, 1, density=0.5), 12),
-    "long rows": (matrix(5, 333, density=0.9), 68),
-}
-
-
-@pytest.mark.parametrize(
-    ("a", "n", "tile"),
-    [*((*case, NARROW) for case in AWKWARD.values()), *((UNEVEN, n, SCALAR) for n in (1, 7, 49, 100))],
-    ids=[*AWKWARD, *(f"{n} columns" for n in (1, 7, 49, 100))],
-)
-def test_awkward_shapes(a, n, tile):
-    b = dense(a.k, n)
-    right(spmm_plan(a, b, tile), a, b, "asan")
 
 
 @pytest.mark.parametrize("n", [1, 7, 49, 72])
@@ -69,12 +47,6 @@ def test_ablation_variants_match_float64(n):
         assert plan.defines["RESIDUE_UNROLL"] == ahead
         assert plan.defines["PRESCALE"] == int(not plan.variant.startswith("no_prescale"))
         check(plan, problem, operands, "asan" if n == 49 else "plain")
-
-
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_shared_memory_is_free_of_races(prefetch):
-    a, b = matrix(9, 90, density=0.6), dense(90, 36)
-    right(spmm_plan(a, b, replace(NARROW, prefetch=prefetch)), a, b, "tsan")
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
@@ -97,25 +69,6 @@ def test_in_half_precision_the_papers_kernel_scales_no_index_ahead(build):
     (one,) = (plan for name, plan in found.items() if name.startswith("heuristic_unscaled_"))
     assert (one.defines["PRESCALE"], about("sputnik").role_of(one.variant)) == (0, "paper")
     right(one, operands.sparse, operands.dense["b"], build)
-
-
-@pytest.mark.parametrize("tile", [NARROW, SCALAR], ids=["narrow", "scalar"])
-def test_unused_rows_of_b_never_leak(tile):
-    a = matrix(23, 40, density=0.4)
-    pattern = a.to_dense()
-    pattern[:, [0, 7, 20, 39]] = 0
-    pattern[1::2, 8] = 0  # used by every other row only
-    a = CSR.from_dense(pattern)
-    b = dense(40, 36)
-    b[[0, 20]], b[[7, 39]] = np.nan, np.inf
-    clean = np.where(np.isfinite(b), b, 0)
-    assert passes(relative_error(execute(spmm_plan(a, b, tile)), product(a, clean)), "f32")
-    b[8] = np.inf
-    result = execute(spmm_plan(a, b, tile))
-    uses = pattern[:, 8] != 0
-    assert uses.any()
-    assert np.isfinite(result[~uses]).all()
-    assert not np.isfinite(result[uses]).any()
 
 
 def test_bias_and_relu_are_fused():

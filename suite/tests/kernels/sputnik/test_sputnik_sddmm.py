@@ -26,7 +26,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
-BY_COLUMNS = Strip(items=16, width=8, vector=4, strips=8, by_columns=True)
 
 
 def factors(pattern, k):
@@ -37,25 +36,6 @@ def factors(pattern, k):
 def expected(pattern, a, b):
     problem = Problem("test", "t", "sddmm", pattern.m, a.shape[1], pattern.k, 0.0, "")
     return reference(problem, Operands(pattern, {"a": a, "b": b}, ""))
-
-
-UNEVEN = matrix(37, 70, empty=(0, 5, 36), full=9)
-AWKWARD = {
-    "one entry": (matrix(1, 1, density=1.0), 4, VECTOR, "asan"),
-    "one row": (matrix(1, 150, density=0.7), 32, VECTOR, "asan"),
-    "full row, empty rows": (UNEVEN, 100, VECTOR, "asan"),
-    "length 7": (UNEVEN, 7, SCALAR, "asan"),
-    "length 1": (matrix(6, 19, density=0.5), 1, SCALAR, "asan"),
-    "by columns": (UNEVEN, 100, BY_COLUMNS, "asan"),
-    "shuffles and staging": (matrix(9, 60, density=0.6), 36, VECTOR, "tsan"),
-}
-
-
-@pytest.mark.parametrize("case", AWKWARD)
-def test_awkward_shapes(case):
-    pattern, k, strip, build = AWKWARD[case]
-    a, b = factors(pattern, k)
-    assert passes(relative_error(execute(sddmm_plan(pattern, a, b, strip), build), expected(pattern, a, b)), "f32")
 
 
 @pytest.mark.parametrize("k", [1, 7, 31, 32, 33, 49, 100])

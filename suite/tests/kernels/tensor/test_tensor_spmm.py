@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernel_cases import TENSOR_CASES, TILINGS
 from kernel_problems import assert_exact as exact
-from kernel_problems import assert_spoils_its_users_alone, whole
+from kernel_problems import whole
 from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
@@ -23,51 +24,6 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 
-# columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
-TILINGS = (
-    TensorTiling(8, 4, 1, 3, 128, 2, 1, 2, bulk=False),
-    TensorTiling(16, 4, 2, 2, 256, 2, 1, 1, wide=True),
-    TensorTiling(32, 4, 1, 3, 128, 3, 1, 3, separate=True),
-    TensorTiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
-    TensorTiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
-    TensorTiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
-    TensorTiling(8, 4, 4, 2, 256, 1, 1, 2, form="halves"),
-    TensorTiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
-    TensorTiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
-    TensorTiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
-    TensorTiling(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True, dealt=True),
-    TensorTiling(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
-    TensorTiling(32, 4, 2, 3, 256, 2, 1, 2, wide=True, early=True, spread=True, dealt=True),
-    TensorTiling(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
-    TensorTiling(8, 4, 2, 3, 256, 2, 1, 1, bulk=False, fp8=True),
-    TensorTiling(16, 4, 1, 2, 128, 2, 1, 3, early=True, fp8=True),
-    TensorTiling(32, 4, 1, 2, 128, 2, 1, 2, wide=True, fp8=True, separate=True),
-)
-# m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
-CASES = (
-    ((70, 300, 7, 0.1), TILINGS[0]),
-    ((33, 520, 1, 0.2), TILINGS[0]),
-    ((37, 65, 16, 0.3), TILINGS[1]),
-    ((1, 300, 12, 0.5), TILINGS[1]),
-    ((65, 390, 30, 0.25), TILINGS[2]),
-    ((40, 129, 49, 0.2), TILINGS[3]),
-    ((20, 257, 104, 0.4), TILINGS[4]),
-    ((32, 64, 130, 1.0), TILINGS[5]),
-    ((70, 520, 7, 0.3), TILINGS[6]),
-    ((65, 390, 12, 0.6), TILINGS[7]),
-    ((70, 520, 7, 0.3), TILINGS[8]),
-    ((65, 390, 12, 0.6), TILINGS[9]),
-    ((70, 390, 7, 0.2), TILINGS[10]),
-    ((33, 520, 1, 0.2), TILINGS[10]),
-    ((1, 300, 12, 0.5), TILINGS[11]),
-    ((65, 700, 30, 0.25), TILINGS[12]),
-    ((40, 390, 104, 0.3), TILINGS[13]),
-    ((32, 640, 49, 1.0), TILINGS[12]),
-    ((70, 520, 7, 0.3), TILINGS[14]),
-    ((65, 390, 12, 0.6), TILINGS[15]),
-    ((33, 300, 30, 1.0), TILINGS[16]),
-)
-
 
 def assert_exact(data, tiling, dtype="f16", build="plain", order="forward"):
     if tiling.fp8:
@@ -79,12 +35,6 @@ def chosen(m, k, n):
     """The tilings of an fp16 matrix without nonzeros."""
     sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
     return tilings(Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16"), sparse, "sm_90")
-
-
-@pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
-def test_every_sum_is_right(shape, tiling):
-    m, k, n, density = shape
-    assert_exact(whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n), tiling)
 
 
 def test_bf16_and_rounding():
@@ -108,31 +58,6 @@ def test_values_in_fp16_are_summed_in_fp32():
     data = operands(matrix(64, 500, 0.2), 24).cast("f16")
     plan = make_plan(problem(data), data, TILINGS[2])
     assert relative_error(execute(plan), reference(problem(data), data)) < 5e-4
-
-
-def test_empty_matrices_and_uneven_rows():
-    for tiling in (TILINGS[0], TILINGS[1]):
-        assert_exact(whole(CSR.from_dense(np.zeros((41, 190), np.float32)), 16), tiling)
-    dense = np.zeros((70, 300), dtype=np.float32)
-    dense[3] = dense[40] = 1  # two full rows among empty ones
-    dense[::2, 17] = dense[::3, 250] = 1
-    assert_exact(whole(CSR.from_dense(dense), 9), TILINGS[0])
-
-
-@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_in_any_order(build, order):
-    for at, n, k in ((0, 7, 300), (1, 16, 300), (2, 20, 300), (12, 30, 520), (15, 16, 300)):
-        assert_exact(whole(matrix(50, k, 0.35, empty=(0, 49), full=20), n), TILINGS[at], "f16", build, order)
-
-
-@pytest.mark.parametrize("tiling", [*(TILINGS[at] for at in (0, 2, 3, 6, 8, 10, 14, 15))], ids=str)
-def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling):
-    dtype = "f8" if tiling.fp8 else "f16"
-    data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast(dtype)
-    b = data.dense["b"].copy()
-    b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
-    spoilt = Operands(data.sparse, {"b": b}, "")
-    assert_spoils_its_users_alone(make_plan(problem(data, dtype), spoilt, tiling), spoilt, 4 * 45, 0.05)
 
 
 def test_negative_zeros_and_overflow():
@@ -226,13 +151,13 @@ def test_large_layers_fill_one_wave(m, k, slices):
     assert {tiling.slices for tiling in chosen(m, k, 16) if tiling.blocks == 2} == {slices}
 
 
-@pytest.mark.parametrize(("shape", "tiling"), [*CASES[:6], *CASES[8:10], *CASES[14:17]], ids=str)
-def test_rows_of_tokens_give_the_same_sums(shape, tiling):
+@pytest.mark.parametrize(("shape", "at"), [*TENSOR_CASES[:6], *TENSOR_CASES[8:10], *TENSOR_CASES[14:17]], ids=str)
+def test_rows_of_tokens_give_the_same_sums(shape, at):
     """B (n, k) and C (n, m), by the kernel's own form where the sizes allow it, and else between two turns."""
     m, k, n, density = shape
     for rows, columns in ((m, k), (m + m % 2, -(-k // 8) * 8)):
         data = whole(matrix(rows, columns, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n)
-        plan = by_tokens(make_plan(problem(data), data, tiling), data)
+        plan = by_tokens(make_plan(problem(data), data, TILINGS[at]), data)
         assert turns(plan) == (n > 1 and (rows % 2 > 0 or columns % 8 > 0))
         assert np.array_equal(execute(plan), reference(problem(data), data).value)
 

@@ -2,63 +2,23 @@
 
 import numpy as np
 import pytest
-from kernel_problems import assert_exact as exact
-from kernel_problems import assert_spoils_its_users_alone, whole
+from kernel_cases import TF32
+from kernel_problems import assert_spoils_its_users_alone
 from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.kernels.registry import about
-from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm_tf32
+from nnzbench.kernels.tensor.spmm import make_plan, tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import rounded
-from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.reference import reference
 
-# columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
-TILINGS = (
-    TensorTiling(8, 4, 2, 2, 64, 2, 1, 2, bulk=False, tf32=True),
-    TensorTiling(16, 4, 4, 3, 128, 2, 1, 1, tf32=True),
-    TensorTiling(32, 4, 4, 2, 128, 2, 1, 3, separate=True, tf32=True),
-    TensorTiling(64, 4, 1, 2, 64, 2, 1, 2, tf32=True),
-    TensorTiling(32, 4, 2, 2, 64, 2, 1, 3, tf32=True, early=True, spread=True),
-)
-BUILDS = (("asan", "forward"), ("tsan", "forward"), ("plain", "random:5"))
-# m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 4, 8 and 16 bytes
-CASES = (
-    ((70, 300, 7, 0.1), TILINGS[0]),
-    ((33, 520, 1, 0.2), TILINGS[0]),
-    ((1, 300, 12, 0.5), TILINGS[1]),
-    ((65, 390, 30, 0.25), TILINGS[2]),
-    ((40, 129, 49, 0.2), TILINGS[3]),
-    ((32, 64, 130, 1.0), TILINGS[3]),
-    ((65, 390, 30, 0.25), TILINGS[4]),
-    *(((50, 300, 7, 0.35), TILINGS[0], *how) for how in BUILDS),
-)
 
-
-def assert_exact(sparse, n, tiling, build="plain", order="forward"):
-    data = whole(sparse, n, "f32")
-    exact(make_plan(problem(data), data, tiling), problem(data), data, build, order)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_sum_is_right_in_any_order_and_under_sanitizers(case):
-    (m, k, n, density), *how = case
-    assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n, *how)
-
-
-def test_empty_matrices_and_one_dense_row():
-    dense = np.zeros((41, 190), np.float32)
-    assert_exact(CSR.from_dense(dense), 7, TILINGS[0])
-    dense[40] = 1
-    assert_exact(CSR.from_dense(dense), 7, TILINGS[0])
-
-
-@pytest.mark.parametrize("tiling", [TILINGS[1], TILINGS[2]], ids=str)
+@pytest.mark.parametrize("tiling", [TF32[1], TF32[2]], ids=str)
 def test_random_values_are_within_the_tolerance_of_tf32(tiling):
     data = operands(matrix(64, 500, 0.2), 24)
     plan = make_plan(problem(data), data, tiling)
@@ -74,7 +34,7 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them():
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
     b[12, 7] = np.array(0x7F800001, np.uint32).view(np.float32)  # a NaN that TF32 would take for infinite
     spoilt = Operands(data.sparse, {"b": b}, "")
-    assert_spoils_its_users_alone(make_plan(problem(spoilt), spoilt, TILINGS[2]), spoilt, 5 * 45, 0.1)
+    assert_spoils_its_users_alone(make_plan(problem(spoilt), spoilt, TF32[2]), spoilt, 5 * 45, 0.1)
 
 
 def test_rounding_to_tf32():

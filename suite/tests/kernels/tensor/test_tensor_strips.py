@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from kernel_cases import TILINGS
 from kernel_problems import whole
 from on_cpu import matrix
 from on_cpu import spmm_problem as problem
-from test_tensor_spmm import TILINGS
 
 from nnzbench.kernels.tensor import spmv, strips, tf32_strips
 from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
