@@ -11,10 +11,10 @@ from nnzbench.plans.plan import Unsupported
 __all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device", "open_gpu"]
 
 DEVICES = {
-    "cupy": "cupy_device",
-    "pycuda": "pycuda_device",
-    "cuda-core": "cuda_core_device",
-    "cpu": "cpu_device",
+    "cupy": ("gpu_libraries", "open_cupy"),
+    "pycuda": ("gpu_libraries", "open_pycuda"),
+    "cuda-core": ("gpu_libraries", "open_cuda_core"),
+    "cpu": ("cpu_device", "open_device"),
 }
 
 
@@ -22,8 +22,8 @@ def open_device(name: str) -> Device:
     """Opens a device by name. Raises `Unsupported` saying what is missing."""
     if name not in DEVICES:
         raise Unsupported(f"unknown device '{name}': choose one of {', '.join(DEVICES)}")
-    module = importlib.import_module(f"nnzbench.devices.{DEVICES[name]}")
-    device: Device = module.open_device()
+    module, function = DEVICES[name]
+    device: Device = getattr(importlib.import_module(f"nnzbench.devices.{module}"), function)()
     return device
 
 

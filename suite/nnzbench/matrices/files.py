@@ -5,6 +5,12 @@ than two axes become the matrix of filters by everything else, `c_in*(r*s) + tap
 
 DLMC's `.smtx` is CSR as text without values, three lines: `rows, cols, nnz`; row offsets; column indices. pandas reads
 the numbers of a Matrix Market file: SciPy's reader ends the whole process on some damaged ones (1.17).
+
+Of compressed-tensors' `sparse-bitmask` (SparseML's `transformers/compression/README.md`): of a tensor `<name>` with
+`rows` x `columns` weights, `<name>.compressed` holds the nonzeros row by row, `<name>.bitmask` (rows,
+ceil(columns / 8)) uint8 a bit for each weight, the first in the lowest, `<name>.shape` the two sizes, and
+`<name>.row_offsets` (rows,) where each row's nonzeros start. `sparse-24-bitmask` has no offsets, and its nonzeros as a
+matrix.
 """
 
 from __future__ import annotations
@@ -25,9 +31,42 @@ import numpy as np
 import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
 
-from nnzbench.matrices import bitmask, checkpoints
+from nnzbench.matrices import checkpoints
 from nnzbench.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array, reading
 from nnzbench.matrices.formats import CSR, MatrixError, require_memory
+
+MASK = ".bitmask"
+NONZEROS, SHAPE, STARTS = ".compressed", ".shape", ".row_offsets"
+PARTS = (NONZEROS, MASK, SHAPE, STARTS)
+
+
+def pack_bitmask(matrix: CSR) -> dict[str, NDArray[Any]]:
+    """The parts of a matrix by their endings; all its values must be nonzeros."""
+    there = np.zeros((matrix.m, matrix.k), bool)
+    there[matrix.rows, matrix.indices] = True
+    mask = np.packbits(there, axis=1, bitorder="little")
+    shape, starts = np.array([matrix.m, matrix.k], np.int64), matrix.offsets[:-1].astype(np.int64)
+    return {NONZEROS: matrix.values, MASK: mask, SHAPE: shape, STARTS: starts}
+
+
+def unpack_bitmask(where: str, parts: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The dense array (rows, columns) of `pack_bitmask`'s parts; offsets may lack. Raises `MatrixError`."""
+    values, mask, shape = parts[NONZEROS].reshape(-1), parts[MASK], parts[SHAPE]
+    rows, columns = map(int, shape) if shape.shape == (2,) and shape.dtype.kind in "iu" else (0, 0)
+    if min(rows, columns) < 1 or mask.dtype != np.uint8 or mask.shape != (rows, -(-columns // 8)):
+        raise MatrixError(f"{where}: a bitmask of {mask.shape} is none of the shape {shape.tolist()}.")
+    require_memory(where, rows * columns * (1 + values.itemsize))
+    bits = np.unpackbits(mask, axis=1, bitorder="little")
+    counts = bits.sum(axis=1, dtype=np.int64)
+    ends = np.cumsum(counts)
+    if ends[-1] != values.size or bits[:, columns:].any():
+        raise MatrixError(f"{where}: its bitmask counts {ends[-1]} nonzeros, and {values.size} are there.")
+    if STARTS in parts and not np.array_equal(parts[STARTS], ends - counts):
+        raise MatrixError(f"{where}: its row offsets are not those of its bitmask.")
+    dense = np.zeros((rows, columns), values.dtype)
+    dense[bits[:, :columns].astype(bool)] = values
+    return dense
+
 
 SMTX_BYTES = 1 << 30
 """Largest file read; the largest DLMC matrix is below 100 MB."""
@@ -472,30 +511,30 @@ class _Shards:
 
 
 class _Bitmasks:
-    """A file in which the parts of `bitmask.pack`, as compressed-tensors keeps them, are one array `<name>`."""
+    """A file in which the parts of `pack_bitmask`, as compressed-tensors keeps them, are one array `<name>`."""
 
     def __init__(self, path: Path, source: Source) -> None:
         self._path, self._source, self._kept = path, source, source.names()
-        self._packed = {name.removesuffix(bitmask.MASK) for name in self._kept if name.endswith(bitmask.MASK)}
+        self._packed = {name.removesuffix(MASK) for name in self._kept if name.endswith(MASK)}
 
     def names(self) -> list[str]:
-        whole = {f"{name}{bitmask.MASK}": name for name in self._packed}
-        hidden = {f"{name}{bitmask.VALUES}" for name in self._packed}
+        whole = {f"{name}{MASK}": name for name in self._packed}
+        hidden = {f"{name}{NONZEROS}" for name in self._packed}
         return [whole.get(name, name) for name in self._kept if name not in hidden]
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
         if name not in self._packed:
             return self._source.read(name)
         parts, kind = {}, ""
-        for part in bitmask.PARTS:
+        for part in PARTS:
             try:
                 parts[part], found = self._source.read(f"{name}{part}")
             except MatrixError:
-                if part != bitmask.STARTS:  # two of four have none
+                if part != STARTS:  # two of four have none
                     raise
             else:
-                kind = found if part == bitmask.VALUES else kind
-        return bitmask.unpack(f"{self._path}: '{name}'", parts), kind
+                kind = found if part == NONZEROS else kind
+        return unpack_bitmask(f"{self._path}: '{name}'", parts), kind
 
 
 class _Masked:

@@ -3,7 +3,7 @@
 An operator's folder has its `Facts` in `operator.json`, and in `matrix.npz` the weights in CSR: `offsets` (m+1),
 `indices` (nnz), `values` (nnz), rounded to their type. Loading packs them again and compiles this project's sources.
 
-A safetensors file: the weights of each packed layer as compressed-tensors' `sparse-bitmask` (`matrices.bitmask`), so
+A safetensors file: the weights of each packed layer as compressed-tensors' `sparse-bitmask` (`matrices.files`), so
 that readers of that format read it, and in its header the text `nnzbench`, JSON with the choices. Layers that stay
 dense are named there, and have no weights.
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.build.cache import Job
-from nnzbench.matrices import bitmask, checkpoints, files
+from nnzbench.matrices import checkpoints, files
 from nnzbench.matrices.checkpoints import load_array
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
@@ -241,9 +241,9 @@ class Archive:
             if packing.dense:
                 continue
             matrix = next(iter(self.saved(name).values())).matrix
-            parts = bitmask.pack(matrix)
+            parts = files.pack_bitmask(matrix)
             if packing.dtype == "bf16":
-                parts[bitmask.VALUES] = stored(parts[bitmask.VALUES], True).view(ml_dtypes.bfloat16)
+                parts[files.NONZEROS] = stored(parts[files.NONZEROS], True).view(ml_dtypes.bfloat16)
             tensors |= {f"{name}{part}": array for part, array in parts.items()}
         text = {
             "format": FORMAT, "gpu": self.gpu, "arch": self.arch, "driver": self.driver,

@@ -1,7 +1,7 @@
 """What the source keeps to: no import circles, and no time divided by a time outside `facts/`.
 
-Neither modules nor folders go round in circles, late imports inside functions counted like others. What pages,
-index.html, `compare` and `best` show are ratios of facts.
+Modules do not go round in circles, late imports inside functions counted like others; that rooms do not is for the
+import linter to say. What pages, index.html, `compare` and `best` show are ratios of facts.
 """
 
 import ast
@@ -38,20 +38,6 @@ def graph_of(package: Path) -> dict[str, set[str]]:
     return {name: set(imported(path, known)) - {name} for name, path in known.items()}
 
 
-def folders_of(package: Path) -> dict[str, set[str]]:
-    """The same between folders; a module at the package's top is one of its own."""
-    known, top = modules(package), package.name
-
-    def folder(name: str) -> str:
-        above = name.rpartition(".")[0]
-        return name if known[name].name == "__init__.py" or above == top else above
-
-    found: dict[str, set[str]] = {}
-    for name, others in graph_of(package).items():
-        found.setdefault(folder(name), set()).update(folder(other) for other in others)
-    return {name: others - {name} for name, others in found.items()}
-
-
 def circle(graph: Mapping[str, set[str]]) -> str:
     """One circle in words, empty where there is none."""
     try:
@@ -65,25 +51,12 @@ def test_no_module_imports_itself_through_others():
     assert not circle(graph_of(PACKAGE))
 
 
-def test_no_folder_imports_itself_through_others():
-    assert not circle(folders_of(PACKAGE))
-
-
-@pytest.mark.parametrize(
-    ("files", "modules_too"),
-    [
-        ({"a": "import p.b", "b": "def f():\n    from p import a"}, True),
-        ({"one.a": "from p.two import b", "one.c": "", "two.b": "def f():\n    from p.one.c import x"}, False),
-    ],
-)
-def test_circles_behind_late_imports_are_found(files, modules_too, tmp_path):
+def test_circles_behind_late_imports_are_found(tmp_path):
     package = tmp_path / "p"
-    for name, text in {"__init__": "", "one.__init__": "", "two.__init__": "", **files}.items():
-        path = package.joinpath(*name.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert bool(circle(graph_of(package))) == modules_too
-    assert circle(folders_of(package))
+    package.mkdir()
+    for name, text in {"__init__": "", "a": "import p.b", "b": "def f():\n    from p import a"}.items():
+        (package / f"{name}.py").write_text(text)
+    assert circle(graph_of(package))
 
 
 ROOMS = ("site", "advise", "cli", "contribute")

@@ -11,7 +11,7 @@ import pytest
 from fake_gpu import FakeBackend
 from fake_gpu_libraries import LibraryError, backend_of, fake_cupy, fake_pycuda
 
-from nnzbench.devices import cupy_device, open_device, pycuda_device
+from nnzbench.devices import gpu_libraries, open_device
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.devices.gpu_backend import BoundLaunch, DriverError
@@ -162,7 +162,7 @@ def test_cupys_launches_with_attributes_are_the_drivers_own(monkeypatch):
         told.append((function.value, sizes, attributes, args, extra))
         return status
 
-    monkeypatch.setattr(cupy_device.ctypes, "CDLL", lambda name: SimpleNamespace(cuLaunchKernelEx=launch))
+    monkeypatch.setattr(gpu_libraries.ctypes, "CDLL", lambda name: SimpleNamespace(cuLaunchKernelEx=launch))
     backend = backend_of("cupy").backend
     args = [np.int32(-7), np.float32(0.5)]
     enqueue = backend.launcher(backend.load(b""), BoundLaunch("k", (4, 2, 1), (64, 1, 1), args, 96, 0, (2, 1, 1), True))
@@ -220,7 +220,7 @@ def test_without_a_gpu_they_say_so(monkeypatch):
     cupy.cuda.is_available = lambda: False
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     with pytest.raises(Unsupported, match="CuPy finds no CUDA GPU"):
-        cupy_device.open_device()
+        gpu_libraries.open_cupy()
     real = importlib.import_module
 
     def load(name):
@@ -228,9 +228,9 @@ def test_without_a_gpu_they_say_so(monkeypatch):
             raise LibraryError("cuInit failed: no CUDA-capable device is detected")
         return {"pycuda.driver": fake_pycuda([]), "cuda.bindings.runtime": SimpleNamespace()}.get(name) or real(name)
 
-    monkeypatch.setattr(pycuda_device.importlib, "import_module", load)
+    monkeypatch.setattr(gpu_libraries.importlib, "import_module", load)
     with pytest.raises(Unsupported, match="no CUDA-capable device is detected"):
-        pycuda_device.open_device()
+        gpu_libraries.open_pycuda()
 
 
 def test_the_installed_cupy_has_what_the_backend_calls():

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from types import SimpleNamespace
 
-from nnzbench.devices.cuda_core_device import CudaCoreBackend
-from nnzbench.devices.cupy_device import CupyBackend
-from nnzbench.devices.pycuda_device import PycudaBackend
+from nnzbench.devices.gpu_libraries import CudaCoreBackend, CupyBackend, PycudaBackend
 
 
 class LibraryError(Exception):

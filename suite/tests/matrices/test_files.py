@@ -11,7 +11,7 @@ import pytest
 from own_files import K, M, fake_torch, has_safetensors, has_torch, matrix, write_all
 from scipy import io, sparse
 
-from nnzbench.matrices import bitmask, files
+from nnzbench.matrices import files
 from nnzbench.matrices.formats import MatrixError
 
 needs_safetensors = pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
@@ -121,8 +121,8 @@ def test_bitmask_checkpoints_are_their_weights(tmp_path, kind):
     assert set(found) == {"layer.weight", "head.weight"}
     assert np.array_equal(found["layer.weight"].csr.to_dense(), dense.astype(np.float32))
     assert found["layer.weight"].dtype == np.dtype(kind).name
-    own = bitmask.pack(found["layer.weight"].csr)
-    assert all(np.array_equal(own[part], compressed(dense)[f"layer.weight{part}"]) for part in bitmask.PARTS)
+    own = files.pack_bitmask(found["layer.weight"].csr)
+    assert all(np.array_equal(own[part], compressed(dense)[f"layer.weight{part}"]) for part in files.PARTS)
 
 
 @needs_safetensors
