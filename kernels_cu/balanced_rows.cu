@@ -14,7 +14,7 @@
 // Element i of range g lies in slot i * GROUP + g of shared memory: with slots of 4 bytes and 32 ranges lane g only reads
 // bank g, and wider slots are read by so many lanes at a time that cover all banks once, whatever the positions.
 //
-// What the host packs (`nnzbench.kernels.balanced_rows`), per pass and strand: packs of 32 lanes x 4 entries, values and
+// What the host packs (`nnzbench.kernels.balanced`), per pass and strand: packs of 32 lanes x 4 entries, values and
 // positions apart, so that a warp reads 512 (fp16: 256) neighbouring bytes of values and 128 (256) of positions.
 //
 // Between passes the sums rest in `partial`, where the very thread that wrote one reads it again. SPLIT leaves them there
