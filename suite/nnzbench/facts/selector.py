@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench.kernels.registry import OURS, Role, about, dense_libraries, known
 
-MATHS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16", "i8": "INT8", "f8": "FP8"}
+MATHS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16", "i8": "INT8", "f8": "FP8", "i4": "INT4"}
 """Arithmetic classes as readers know them."""
 
 
