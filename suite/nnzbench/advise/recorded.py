@@ -26,9 +26,10 @@ from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import one_line
-from nnzbench.predict.model import Gpu, listed
-from nnzbench.predict.model import gpu as data_sheet
+from nnzbench.plans.gpus import Gpu, gpus
+from nnzbench.plans.gpus import gpu as data_sheet
+from nnzbench.plans.plan import Unsupported, one_line
+from nnzbench.predict.model import alike
 from nnzbench.predict.records import cannot, error_bar, library_factor, moved
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
@@ -169,7 +170,7 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
     nothing = f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}"
     try:
         target = data_sheet(asked)
-    except RecordError as error:
+    except Unsupported as error:
         raise RecordError(f"{nothing}; {error}") from error
     if told := _told(target, known, folders, without):
         return told
@@ -200,11 +201,11 @@ def _told(target: Gpu, known: Sequence[str], folders: Sequence[Path], without: f
 
     Kernels that it can't run, or of which nothing tells how far off they are, have no rows.
     """
-    sources = [listed()[one] for one in known if one in listed() and one != target.slug]
+    sources = [gpus()[one] for one in known if one in gpus() and one != target.slug]
     if not sources:
         return None
     counts = {one.slug: sum(len(files.folders(folder / one.slug, "*")) for folder in folders) for one in sources}
-    source = max(sources, key=lambda one: (counts[one.slug] >= MANY, one.alike(target), counts[one.slug]))
+    source = max(sources, key=lambda one: (counts[one.slug] >= MANY, alike(one, target), counts[one.slug]))
     frame = _usable(source.slug, folders, without)
     if frame is None:
         return None

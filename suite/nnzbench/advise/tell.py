@@ -27,7 +27,7 @@ from nnzbench.advise.answer import (
 )
 from nnzbench.facts.crossover import rounded, times_as_fast
 from nnzbench.plans.architectures import architecture
-from nnzbench.predict.model import listed
+from nnzbench.plans.gpus import gpus
 from nnzbench.progress import terminal
 
 GAP = "–"
@@ -248,7 +248,7 @@ def _remarks(answer: Answer) -> list[str]:
             told = f"{'pruned 2:4, ' if one is width.pruned else ''}{one.label}"
             faster.setdefault(told, f"{told} ({us_text(one.us, answer.estimated)} at N = {width.n})")
     if answer.op == "spmm" and any(width.timed() for width in answer.widths):
-        gpu = listed().get(answer.where)
+        gpu = gpus().get(answer.where)
         unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32")
         unknown += ["FP8 (not compared here)"] * (gpu is None or gpu.rate("f8") > 0)
         two_four = gpu is None or architecture(gpu.arch).has("mma_sparse")

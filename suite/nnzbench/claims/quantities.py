@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.claims.claim import Measured, Quantity, Statistic
 from nnzbench.facts import crossover, energy
 from nnzbench.facts.data import Data
@@ -24,6 +23,7 @@ from nnzbench.facts.results import GPU_DEVICES, geometric_mean, load
 from nnzbench.facts.selector import Selector, rows_of
 from nnzbench.facts.table import Comparison, compare, spread
 from nnzbench.kernels.registry import Role
+from nnzbench.plans.gpus import sheet_peaks
 from nnzbench.problems import tables
 from nnzbench.records.beside import TUNING
 from nnzbench.records.files import has_records
@@ -202,8 +202,7 @@ class Records:
             mine = [one for one in searches if (one.kernel, one.scope) == wanted and one.problem in problems]
             whole = {one.problem: one.seconds for one in mine}
             return Outcome(float(np.median([*whole.values()])) if whole else math.nan, len(whole), of)
-        sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
-        peak = float(sheet.get(self._gpu, math.nan))
+        peak = sheet_peaks(self._gpu).tflops("f32")
         note, share = "The GPU's peak is not in datasets/gpus.csv." * math.isnan(peak), rows["gflops"].max() / 10 / peak
         return replace(found, value=share, note=note, low=share, high=math.inf)
 

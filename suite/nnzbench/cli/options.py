@@ -57,9 +57,9 @@ def refuse(refusals: Mapping[str, object]) -> None:
 
 def gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """GPUs of `datasets/gpus.csv` that begin so, of those that kernels here are made for."""
-    from nnzbench.predict.model import listed
+    from nnzbench.plans.gpus import gpus as known
 
-    return [slug for slug in listed() if slug.startswith(incomplete)]
+    return [slug for slug in known() if slug.startswith(incomplete)]
 
 
 def kernel_option(

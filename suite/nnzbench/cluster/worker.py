@@ -20,10 +20,10 @@ from nnzbench.host import visible_gpus
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.attempts import Counts
 from nnzbench.measure.phases import Turn, Work
-from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import Session, open_libraries, open_session
 from nnzbench.measure.steps import Step
 from nnzbench.measure.sweep import Choice, Run
+from nnzbench.plans.gpus import Peaks
 from nnzbench.problems.experiment import Experiment
 from nnzbench.progress import RunProgress
 from nnzbench.records.beside import Memory, Tuning

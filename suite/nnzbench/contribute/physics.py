@@ -4,7 +4,6 @@ down, one problem's samples that are another's too, and patterns that their sour
 
 from __future__ import annotations
 
-import csv
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
@@ -12,10 +11,10 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.contribute.published import Matrix, matrix
 from nnzbench.matrices import index
-from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, peaks_of
+from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible
+from nnzbench.plans.gpus import Gpu, data_sheets, peaks_of
 from nnzbench.plans.plan import one_line
 from nnzbench.problems.experiment import WARM
 from nnzbench.problems.problem import NETWORKS, Op, Problem, parse
@@ -99,23 +98,21 @@ def _another(gpu: Mapping[str, Any]) -> Iterator[str]:
         return
     sheet = sheets[0]
     capability = str(gpu.get("compute_capability") or "")
-    if capability and f"sm_{capability.replace('.', '')}" != sheet["arch"]:
-        yield f"is of compute capability {capability}, and {sheet['name']} is {sheet['arch']}"
+    if capability and f"sm_{capability.replace('.', '')}" != sheet.arch:
+        yield f"is of compute capability {capability}, and {sheet.name} is {sheet.arch}"
     if gpu.get("mig"):  # a slice of it
         return
-    if (sms := gpu.get("sms")) and sms != int(sheet["sms"]):
-        yield f"has {sms:g} multiprocessors, and {sheet['name']} {sheet['sms']}"
-    held = (gpu.get("memory_bytes") or 0) / 1e9 / float(sheet["memory_gb"])
+    if (sms := gpu.get("sms")) and sms != sheet.sms:
+        yield f"has {sms:g} multiprocessors, and {sheet.name} {sheet.sms}"
+    held = (gpu.get("memory_bytes") or 0) / 1e9 / sheet.memory_gb
     if held and not 1 / MEMORY_MARGIN < held < MEMORY_MARGIN:
-        yield f"has {gpu['memory_bytes'] / 1e9:.0f} GB of memory, and {sheet['name']} {sheet['memory_gb']}"
+        yield f"has {gpu['memory_bytes'] / 1e9:.0f} GB of memory, and {sheet.name} {sheet.memory_gb:g}"
 
 
-def _sheets(slug: str) -> tuple[list[dict[str, str]], float]:
+def _sheets(slug: str) -> tuple[list[Gpu], float]:
     """The data sheet of a GPU and a margin above it; of one that is not listed, all sheets."""
-    with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        sheets = list(csv.DictReader(file))
-    mine = [sheet for sheet in sheets if sheet["slug"] == slug]
-    return (mine, SHEET_MARGIN) if mine else (sheets, NEWER_MARGIN)
+    mine = data_sheets().get(slug)
+    return ([mine], SHEET_MARGIN) if mine else ([*data_sheets().values()], NEWER_MARGIN)
 
 
 @functools.cache
@@ -123,14 +120,14 @@ def _most(slug: str) -> Mapping[str, float]:
     """The highest believable peaks of a GPU, and of one that is listed its multiprocessors and its highest clock."""
     sheets, margin = _sheets(slug)
     most = {
-        peak: margin * max(float(next(sheet[one] for one in names if sheet[one])) for sheet in sheets)
+        peak: margin * max(next(rate for one in names if (rate := getattr(sheet, one)) > 0) for sheet in sheets)
         for peak, names in _SHEETS.items()
     }
-    cache = max(int(sheet["sms"]) * float(sheet["boost_mhz"]) * 1e-3 for sheet in sheets)
+    cache = max(sheet.sms * sheet.clock_ghz for sheet in sheets)
     most["l2_gbs"] = margin * L2_CLOCK_BYTES * cache
     if margin == SHEET_MARGIN:
-        most["sms"] = max(int(sheet["sms"]) for sheet in sheets)
-        most["sm_clock_max_mhz"] = BOOST_MARGIN * max(float(sheet["boost_mhz"]) for sheet in sheets)
+        most["sms"] = max(sheet.sms for sheet in sheets)
+        most["sm_clock_max_mhz"] = BOOST_MARGIN * max(sheet.boost_mhz for sheet in sheets)
     return most
 
 

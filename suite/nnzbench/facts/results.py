@@ -16,7 +16,8 @@ import pandas as pd
 from nnzbench.facts import marks
 from nnzbench.kernels.registry import about, role_of
 from nnzbench.kernels.vendor.cublas import UNPRUNED
-from nnzbench.measure.roofline import Peaks, peaks_of, recorded_us
+from nnzbench.measure.roofline import recorded_us
+from nnzbench.plans.gpus import Peaks, peaks_of
 from nnzbench.problems.problem import DType
 from nnzbench.records import shown
 from nnzbench.records.beside import MEMORY, TUNING

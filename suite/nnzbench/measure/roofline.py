@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import about
 from nnzbench.measure.timing import measure, warm_up
 from nnzbench.plans.architectures import architecture
+from nnzbench.plans.gpus import Peaks
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems import networks
 from nnzbench.problems.decoder import Case
@@ -41,46 +42,6 @@ _READ_PASSES = 96
 _FMA_ROUNDS = 200
 _GEMM_SIZE = 8192
 _SAMPLES = 8
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Measured peak rates of one GPU; None where a rate could not be measured.
-
-    Bandwidths are in 1e9 bytes per second (read plus written), rates in 1e12 floating-point operations per second.
-    """
-
-    copy_gbs: float | None = None
-    """Device-memory bandwidth of a copy far larger than the L2 cache."""
-    l2_gbs: float | None = None
-    """Bandwidth of reading a buffer that stays in the L2 cache."""
-    fp32_tflops: float | None = None
-    """Fused multiply-adds on CUDA cores, two operations each."""
-    tf32_tflops: float | None = None
-    """Largest rate of a big TF32 matrix product on random data."""
-    f16_tflops: float | None = None
-    """Largest rate of a big fp16 matrix product (fp32 accumulation) on random data."""
-    floor_hot_us: float | None = None
-    """Time of an empty kernel under the hot policy, microseconds."""
-    floor_cold_us: float | None = None
-    """Time of an empty kernel under the cold policy, microseconds."""
-    l2_bytes: int | None = None
-    sms: int | None = None
-    """Number of streaming multiprocessors."""
-
-    def floor_us(self, policy: str) -> float | None:
-        """Time of an empty kernel under `policy`, microseconds: alone (`cold`), or back to back, as in a graph."""
-        known = {"cold": self.floor_cold_us, **dict.fromkeys(("hot", "stream", "loop"), self.floor_hot_us)}
-        return known.get(policy)
-
-
-def peaks_of(snapshot: Mapping[str, Any]) -> Peaks:
-    """The peaks that a run's snapshot has; None where it has no number above zero."""
-    found = snapshot.get("peaks")
-    told: dict[str, Any] = found if isinstance(found, dict) else {}
-    rates: dict[str, Any] = {one.name: told.get(one.name) for one in fields(Peaks)}
-    rates = {name: one for name, one in rates.items() if isinstance(one, int | float) and 0 < one < math.inf}
-    return Peaks(**rates)
 
 
 def measure_peaks(device: Device) -> Peaks:
@@ -292,9 +253,9 @@ def roofline_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | Non
     so do all where they are cold or streamed: of the latter L2 holds the dense ones, the smaller part.
     """
     overhead = peaks.floor_us(policy)
-    tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None, "f8": None}.get(math, peaks.f16_tflops)
+    tflops = 0.0 if math in ("i8", "f8") else peaks.tflops(math)
     held = min(work.bytes, peaks.l2_bytes or 0) if policy in WARM else 0
-    if overhead is None or not tflops or not peaks.copy_gbs or (held and not peaks.l2_gbs):
+    if overhead is None or not tflops > 0 or not peaks.copy_gbs or (held and not peaks.l2_gbs):
         return None
     memory = (work.bytes - held) / peaks.copy_gbs + (held / peaks.l2_gbs if peaks.l2_gbs else 0)
     return overhead + max(work.flops / tflops * 1e-6, memory * 1e-3)

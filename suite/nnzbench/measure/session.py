@@ -34,9 +34,10 @@ from nnzbench.devices.other_arch import OtherArch
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, candidates, kernels
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.phases import Work
-from nnzbench.measure.roofline import Peaks, measure_peaks
+from nnzbench.measure.roofline import measure_peaks
 from nnzbench.measure.subject import Subjects
 from nnzbench.measure.timing import warm_up
+from nnzbench.plans.gpus import Peaks
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, DType, Problem

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.selector import (
     CUBLAS,
@@ -25,6 +24,7 @@ from nnzbench.facts.selector import (
 )
 from nnzbench.facts.table import Comparison
 from nnzbench.plans import architectures
+from nnzbench.plans.gpus import data_sheets
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable, View
 
@@ -162,7 +162,7 @@ def _printed_figure3(view: View) -> pd.DataFrame:
 
 def peaks(view: View | None = None) -> pd.DataFrame:
     """By GPU: 1e12 operations per second at most, dense and with 2:4 (TF32 with 1:2), from data sheets."""
-    table = pd.read_csv(paths.datasets() / "gpus.csv")
+    table = pd.DataFrame(list(map(vars, data_sheets().values())))
     rates = table[["name", *PEAKS.values()]].set_axis(["GPU", *PEAKS], axis=1)
     sparse = table["arch"].map(lambda arch: architectures.number(str(arch)) >= FIRST_SPARSE)
     return rates.assign(**{f"{name}, 2:4": (2 * rates[name]).where(sparse) for name in PEAKS if name != "fp32"})

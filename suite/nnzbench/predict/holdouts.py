@@ -14,8 +14,9 @@ from nnzbench.facts.results import ResultSet, each, geometric_mean, load
 from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
+from nnzbench.plans.gpus import gpus
 from nnzbench.predict import published
-from nnzbench.predict.model import FEWEST, LEAST, Floats, Work, calibrate, listed, transfer
+from nnzbench.predict.model import FEWEST, LEAST, Floats, Work, calibrate, transfer
 from nnzbench.records.files import folders
 from nnzbench.report.text import gpu_name
 
@@ -40,7 +41,7 @@ def told(times: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
     """Rows asked for with `predicted`, microseconds from the times of other GPUs but for the cost of a launch."""
     parts = []
     for slug, rows in asked.groupby("gpu", sort=False):
-        predicted = transfer(times, listed()[str(slug)], float(rows["launch_us"].iloc[0]))
+        predicted = transfer(times, gpus()[str(slug)], float(rows["launch_us"].iloc[0]))
         parts.append(rows.assign(predicted=rows["problem"].map(predicted)))
     return pd.concat(parts, ignore_index=True).dropna(subset="predicted").reset_index(drop=True)
 
@@ -71,7 +72,7 @@ def strata(library: str) -> pd.DataFrame:
 def products_and_records(reports: Path, sparse: bool) -> pd.DataFrame:
     """The same, with what this suite recorded of these products on further GPUs."""
     found = [load(folder) for folder in folders(reports, f"*/{gemm_2to4.EXPERIMENT.name}")]
-    if not (measured := [recorded_products(one, sparse) for one in found if one.gpu in listed()]):
+    if not (measured := [recorded_products(one, sparse) for one in found if one.gpu in gpus()]):
         return products(sparse)
     every = pd.concat([published.products(sparse), *measured], ignore_index=True)
     return held_out(every[every["problem"].isin(published.products(sparse)["problem"])])
@@ -137,7 +138,7 @@ def recorded(reports: Path) -> pd.DataFrame | None:
     GPUs have in common."""
     parts = []
     for folder in folders(reports, "*/*"):
-        if folder.parent.name in listed():
+        if folder.parent.name in gpus():
             frame = load(folder).frame
             frame = frame[(frame["policy"] == "hot") & frame["op"].isin(["spmm", "gemm"]) & (frame["shape"] == "")]
             dense = frame["kernel"].map(_is_dense).astype(bool)
@@ -183,7 +184,7 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
     before it."""
     parts = []
     for folder in folders(reports, f"*/{dlmc_n512.EXPERIMENT.name}"):
-        if folder.parent.name not in listed() or not dlmc_n512.complete(results := load(folder)):
+        if folder.parent.name not in gpus() or not dlmc_n512.complete(results := load(folder)):
             continue
         means = dlmc_n512.by_gpu(results)
         name = gpu_name(results.gpu, results.environment)
@@ -211,7 +212,7 @@ def _lines(data: str, found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
         for slug, mine in rows.groupby("gpu", sort=False):
             others = rows.loc[rows["gpu"] != slug, "off"]
             bar = within(others) if len(others) else math.nan
-            said = (data, kernel, math_class, listed()[str(slug)].name)
+            said = (data, kernel, math_class, gpus()[str(slug)].name)
             aim = AIMS.get(str(kernel), AIM)
             yield (*said, 0, *_summary(mine["predicted"].to_numpy() / mine["us"].to_numpy(), bar), aim)
             if len(mine) > CALIBRATION:

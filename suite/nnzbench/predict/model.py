@@ -8,28 +8,17 @@ measured on the target too, what is left follows a line in the logarithms of siz
 
 from __future__ import annotations
 
-import difflib
-import functools
-import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnzbench import paths
-from nnzbench.plans.architectures import ARCHITECTURES, Family, architecture
-from nnzbench.records.record import RecordError
+from nnzbench.plans.gpus import Gpu, gpus
 
 Floats = NDArray[np.float64]
 Work = Any
 """Rows with columns by name: a DataFrame, or NumPy's records, which are faster where there are few."""
-SCHEDULERS, LANES = 4, 32
-"""Of an SM: warps that issue in a clock, and threads of a warp."""
-SUSTAINED, PER_OCTAVE, AT_WATTS = 0.7, 0.1, 0.44
-"""Share of their peak that tensor cores sustain within the power of a board, by watts per fp16 TFLOP/s: as power
-limits, twice the watts give an eighth of the peak more, up to all of it."""
 MEMORY, L2_CLOCK_BYTES = 0.9, 20
 """Share of the data sheet's bandwidth that reads reach, and bytes from L2 per clock and SM."""
 SLOTS = 3.0
@@ -44,86 +33,9 @@ ALIKE = {"arch": 9.0, "family": 6.0, "": 1.0}
 """Weight of a GPU's time by what it shares with the target."""
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """Rates of one GPU by its data sheet, at its boost clock; 1e12 operations or 1e9 bytes per second."""
-
-    slug: str
-    name: str
-    arch: str
-    sms: int
-    clock_ghz: float
-    bandwidth_gbs: float
-    l2_mb: float
-    power_w: float
-    rates: dict[str, float] = field(hash=False)
-    """Dense, by arithmetic; 0 where there is none."""
-
-    @property
-    def family(self) -> Family:
-        """What else is built alike."""
-        return architecture(self.arch).family
-
-    @property
-    def issue(self) -> float:
-        """Instructions of a lane per nanosecond that its schedulers can issue."""
-        return self.sms * SCHEDULERS * LANES * self.clock_ghz
-
-    @property
-    def loads(self) -> float:
-        """The same of its loads from L1 or shared memory, four bytes each."""
-        return self.sms * architecture(self.arch).l1_clock_bytes * self.clock_ghz
-
-    @property
-    def sustained(self) -> float:
-        """Share of the peak that its tensor cores keep up within its power."""
-        octaves = np.log2(self.power_w / max(self.rates["f16"], 1.0) / AT_WATTS)
-        return float(np.clip(SUSTAINED + PER_OCTAVE * octaves, 0.3, 1.0))
-
-    def rate(self, math: str) -> float:
-        """Of arithmetic `f32`, `tf32`, `f16`, `bf16`, `i8`, `f8` or `f16_sums` (fp16 summed in fp16)."""
-        doubled = 2 if math == "f16_sums" and "geforce" in self.slug else 1  # GeForce halves the rate of fp32 sums
-        return doubled * self.rates["f16" if math in ("bf16", "f16_sums") else math]
-
-    def alike(self, other: Gpu) -> float:
-        """Weight of this GPU's times for the other's."""
-        return ALIKE["arch" if self.arch == other.arch else "family" if self.family == other.family else ""]
-
-
-_RATES = {
-    "f32": "fp32_tflops",
-    "tf32": "tf32_tflops",
-    "f16": "fp16_tensor_tflops",
-    "i8": "int8_tensor_tops",
-    "f8": "fp8_tensor_tflops",
-}
-
-
-@functools.cache
-def listed() -> dict[str, Gpu]:
-    """The GPUs of `datasets/gpus.csv` that the table of architectures has, by slug."""
-    table = pd.read_csv(paths.datasets() / "gpus.csv").fillna(dict.fromkeys(_RATES.values(), 0.0))
-    found = {}
-    for row in table[table["arch"].isin(list(ARCHITECTURES))].to_dict("records"):  # what kernels here are made for
-        bandwidth, cache, power = (float(row[name]) for name in ("bandwidth_gbs", "l2_mb", "power_w"))
-        who, rates = (row["slug"], row["name"], row["arch"]), {math: float(row[name]) for math, name in _RATES.items()}
-        found[row["slug"]] = Gpu(*who, int(row["sms"]), row["boost_mhz"] / 1e3, bandwidth, cache, power, rates)
-    return found
-
-
-def gpu(name: str) -> Gpu:
-    """The GPU of that slug, or the first in the table whose slug has all of its words: `H100`, `2080ti`.
-
-    Raises `RecordError` naming those there are.
-    """
-    known = listed()
-    words = set(re.sub(r"(?<=\d)ti\b", " ti", name.lower()).replace("-", " ").split())
-    hits = [name] if name in known else [slug for slug in known if words and words <= set(slug.split("-"))]
-    if hits:
-        return known[hits[0]]
-    near = difflib.get_close_matches(name.lower(), known, 3)
-    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
-    raise RecordError(f"no GPU '{name}' in datasets/gpus.csv: choose from {', '.join(known)}{meant}")
+def alike(one: Gpu, other: Gpu) -> float:
+    """Weight of one GPU's times for the other's."""
+    return ALIKE["arch" if one.arch == other.arch else "family" if one.family == other.family else ""]
 
 
 def bound(work: pd.DataFrame, gpu: Gpu) -> Floats:
@@ -154,10 +66,10 @@ def transfer(times: pd.DataFrame, target: Gpu, launch_us: float | None = None) -
     known = times[times["gpu"] != target.slug]
     parts = []
     for slug, rows in known.groupby("gpu", sort=False):
-        source = listed()[str(slug)]
+        source = gpus()[str(slug)]
         us, launch = rows["us"].to_numpy(float), rows["launch_us"].to_numpy(float)
         over = np.log(np.maximum(us - launch, LEAST * us) / bound(rows, source))
-        weight = np.where(rows["kind"] == "dense", source.alike(target), 1.0)
+        weight = np.where(rows["kind"] == "dense", alike(source, target), 1.0)
         parts.append(pd.DataFrame({"problem": rows["problem"], "over": over, "weight": weight}))
     if not parts:
         return pd.Series(dtype=float)

@@ -13,9 +13,9 @@ from nnzbench import paths
 from nnzbench.facts.results import each, load
 from nnzbench.facts.selector import MATHS
 from nnzbench.kernels.registry import about, known
+from nnzbench.plans.gpus import gpus
 from nnzbench.predict import holdouts, launching, published
 from nnzbench.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRATION, DRAWS, INSIDE
-from nnzbench.predict.model import listed
 from nnzbench.records.files import folders
 from nnzbench.report.published import read
 from nnzbench.report.text import GAP, environment, markdown, number
@@ -125,7 +125,7 @@ def _by_size(reports: Path) -> str:
                 off = rows.loc[rows["band"] == band, "off"]
                 mean = np.abs(np.expm1(off)).mean()
                 cells.append(f"{number(math.exp(off.mean()))} ({_percent(mean)})" if len(off) else GAP)
-            lines.append(["2:4" if sparse else "dense", _math(str(math_class)), listed()[str(slug)].name, *cells])
+            lines.append(["2:4" if sparse else "dense", _math(str(math_class)), gpus()[str(slug)].name, *cells])
     heads = [f"to {band:,} tokens" if band < math.inf else "more" for band in BANDS]
     return markdown(["", "arithmetic", "GPU", *heads], lines, left=3)
 
@@ -161,7 +161,7 @@ def _launched(reports: Path) -> Iterator[dict[str, str]]:
     """GPU by GPU: what a pair of events around each launch adds, and what the published programs do otherwise."""
     for slug, table in launching.tables(reports):
         pair, longer = launching.over(table, ("sputnik", "pair"), ("sputnik", "hot"))
-        told = {"gpu": listed()[slug].name if slug in listed() else slug, "slug": slug}
+        told = {"gpu": gpus()[slug].name if slug in gpus() else slug, "slug": slug}
         told |= {"matrices": str(table["problem"].nunique()), "pair": number(pair), "longer": number(longer)}
         both = launching.over(table, ("sputnik_unsorted", "hot"), ("sputnik", "hot"))[0]
         for new, old in launching.CHANGES:
@@ -173,16 +173,16 @@ def _of_peak(math_class: str) -> str:
     """The largest share of the rate of that arithmetic in the published means of cuBLAS, GPU by GPU."""
     rows = published.strata("cublas")
     rows["tflops"] = rows["flops"] / (rows["us"] - rows["launch_us"]) * 1e-6
-    most = {listed()[str(slug)]: float(some.max()) for slug, some in rows.groupby("gpu", sort=False)["tflops"]}
+    most = {gpus()[str(slug)]: float(some.max()) for slug, some in rows.groupby("gpu", sort=False)["tflops"]}
     return ", ".join(f"{_percent(value / gpu.rate(math_class))} ({gpu.name})" for gpu, value in most.items())
 
 
 def _most_tflops(reports: Path) -> dict[str, float]:
     """By arithmetic: the most that `sputnik` was recorded at over its collection, by the rates of a V100."""
-    target = listed()[published.FOUR["V100"]]
+    target = gpus()[published.FOUR["V100"]]
     found: dict[str, float] = {}
     for folder in folders(reports, "*/sputnik_dlmc"):
-        if (source := listed().get(folder.parent.name)) is None:
+        if (source := gpus().get(folder.parent.name)) is None:
             continue
         rows = load(folder).frame
         rows = rows[(rows["kernel"] == "sputnik") & (rows["op"] == "spmm") & (rows["policy"] == "hot")]

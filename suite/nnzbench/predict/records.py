@@ -15,9 +15,10 @@ from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import sample_plans
 from nnzbench.plans.architectures import architecture
+from nnzbench.plans.gpus import Gpu, gpu, gpus
 from nnzbench.plans.plan import Unsupported
 from nnzbench.predict import holdouts, published
-from nnzbench.predict.model import FEWEST, Gpu, bound, gpu, listed, transfer
+from nnzbench.predict.model import FEWEST, alike, bound, transfer
 from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
 
@@ -106,8 +107,8 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
     """
     goal = gpu(target)
     found = [folder.parent.name for folder in folders(reports, f"*/{experiment}")]
-    others = [name for name in found if name != goal.slug and name in listed()]
-    unlisted = [name for name in found if name not in listed()]
+    others = [name for name in found if name != goal.slug and name in gpus()]
+    unlisted = [name for name in found if name not in gpus()]
     if source is not None:
         asked = gpu(source).slug
         if asked not in others:
@@ -123,9 +124,9 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
         raise RecordError(
             f"{reports} has no records of {experiment} on another GPU than {goal.slug} to predict from{there}"
         )
-    base = load(reports / max(others, key=lambda name: listed()[name].alike(goal)) / experiment)
+    base = load(reports / max(others, key=lambda name: alike(gpus()[name], goal)) / experiment)
     measured = load(reports / goal.slug / experiment) if goal.slug in found else None
-    return Prediction(listed()[base.gpu], goal, _rows(base, measured, listed()[base.gpu], goal))
+    return Prediction(gpus()[base.gpu], goal, _rows(base, measured, gpus()[base.gpu], goal))
 
 
 def moved(frame: pd.DataFrame, source: Gpu, target: Gpu) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from nnzbench import paths
+from nnzbench.plans.gpus import named
 from nnzbench.records.record import RecordError, append, read_records, read_table, write_parquet
 
 JOURNAL, PUBLISHED = "records.csv", "records.parquet"
@@ -50,9 +51,7 @@ def gpu_among(name: str, slugs: Iterable[str]) -> str | None:
 
     Raises `RecordError` naming them where several have.
     """
-    known = list(slugs)
-    words = set(name.lower().replace("-", " ").split())
-    hits = [name] if name in known else [one for one in known if words and words <= set(one.split("-"))]
+    hits = named(name, slugs)
     if len(hits) > 1:
         raise RecordError(f"'{name}' may be any of {', '.join(hits)}")
     return hits[0] if hits else None

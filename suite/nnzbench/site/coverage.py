@@ -19,6 +19,7 @@ from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.plans.gpus import sheet_peaks
 from nnzbench.problems.problem import Problem, case_of
 from nnzbench.records import shown
 from nnzbench.records.beside import TUNING
@@ -27,7 +28,6 @@ from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
 from nnzbench.records.selection import few, listed
 from nnzbench.report.text import folded, gpu_name, markdown
-from nnzbench.site.generations import published
 
 FILE = "coverage.md"
 REASONS = 3
@@ -174,9 +174,9 @@ def write(reports: Path, gpu: str, counted: Counted) -> Path:
 def rank(gpu: str, cells: pd.DataFrame) -> tuple[float, float]:
     """What a GPU comes by, the least first: how many whole percent of its `cells` have no row, or a time before tuning
     only; of equals the fastest memory, so that few cells don't change what README shows."""
-    bandwidth, sums = published.data_sheet(gpu).copy_gbs, cells[["expected", "missing", "untuned"]].sum()
+    bandwidth, sums = sheet_peaks(gpu).copy_gbs or 0.0, cells[["expected", "missing", "untuned"]].sum()
     lacking = 100 * (sums["missing"] + sums["untuned"]) // sums["expected"] if sums["expected"] else math.inf
-    return lacking, 0.0 if math.isnan(bandwidth) else -bandwidth
+    return lacking, -bandwidth
 
 
 def _records(folder: Path) -> pd.DataFrame:

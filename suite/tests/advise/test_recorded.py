@@ -97,8 +97,8 @@ def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
 
 def test_the_refusal_names_the_gpus_that_can_be_predicted(tmp_path):
     append(tmp_path / "nvidia-h200" / "e" / "records.csv", RECORDS[:30])
-    with pytest.raises(RecordError, match=r"there are records of nvidia-h200; .*did you mean nvidia-geforce-rtx-4090"):
-        load("geforcertx4090", [tmp_path])
+    with pytest.raises(RecordError, match=r"there are records of nvidia-h200; .*did you mean nvidia-l4"):
+        load("l40s", [tmp_path])
 
 
 @pytest.mark.parametrize("gpu", ["nvidia-a100-sxm4-80gb", "cpu"])

@@ -16,12 +16,12 @@ from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.kernels import registry, user
 from nnzbench.measure import trial
 from nnzbench.measure.attempts import Attempts
-from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import Session
 from nnzbench.measure.subject import Subject
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Outcome
+from nnzbench.plans.gpus import Peaks
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import make_operands

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fakes import FakeDevice, Silent
 
-from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
+from nnzbench.plans.gpus import Peaks
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
 from nnzbench.records.beside import Tuning

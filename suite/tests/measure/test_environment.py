@@ -12,8 +12,8 @@ import pytest
 from fake_gpu import open_fake
 
 from nnzbench.measure import session as environment
-from nnzbench.measure.roofline import Peaks
 from nnzbench.measure.session import overrides, settings, snapshot
+from nnzbench.plans.gpus import Peaks
 
 TEXTS = "schema recorded_at late_starts"
 TABLES = "gpu peaks software packages overrides host source"

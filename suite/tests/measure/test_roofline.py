@@ -14,7 +14,6 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.measure import roofline
 from nnzbench.measure.roofline import (
     CHUNK_BYTES,
-    Peaks,
     Work,
     dense_work,
     recorded_us,
@@ -22,6 +21,7 @@ from nnzbench.measure.roofline import (
     row_work,
     useful_work,
 )
+from nnzbench.plans.gpus import Peaks
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem

@@ -13,8 +13,9 @@ from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.facts.results import load
 from nnzbench.papers.nnzbench import dlmc_n512
+from nnzbench.plans.gpus import gpu
 from nnzbench.predict import holdouts, launching, page, published
-from nnzbench.predict.model import MEMORY, bound, calibrate, gpu, listed, transfer
+from nnzbench.predict.model import MEMORY, bound, calibrate, transfer
 from nnzbench.predict.records import SAME_CHIP, UNJUDGED, cannot, predict
 from nnzbench.records.record import RecordError
 
@@ -28,15 +29,6 @@ def work(**more):
     rows = {"problem": ["p"], "gpu": H200, "kind": "dense", "math": "f16", "m": 4096, "k": 4096, "n": 512, "us": 50.0}
     rows |= {"flops": 2.0 * 4096 * 4096 * 512, "bytes": 1e6, "launch_us": 0.0}
     return pd.DataFrame(rows | more)
-
-
-def test_gpus_are_found_by_slug_or_by_words_and_told_apart():
-    assert gpu("tesla-t4") == gpu("T4") == gpu("Tesla T4") == listed()["tesla-t4"]
-    assert gpu("rtx 4090").arch == "sm_89"
-    assert gpu("2080ti").arch == gpu("rtx 2080 Ti").arch == "sm_75"
-    assert [gpu(one).slug for one in ("v100", "h100", "a100")] == [V100, "nvidia-h100-80gb-hbm3", A100]
-    with pytest.raises(RecordError, match=r"no GPU 'h20' in datasets/gpus\.csv"):
-        gpu("h20")
 
 
 def test_a_bound_is_what_the_data_sheet_lets_the_work_take():

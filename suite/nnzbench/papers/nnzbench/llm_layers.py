@@ -18,8 +18,8 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.tensor.spmm import words_per_weight
-from nnzbench.measure.roofline import peaks_of
 from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.gpus import peaks_of
 from nnzbench.problems.experiment import OF_MODELS, Experiment, dtypes_of
 from nnzbench.problems.operands import I8_STEPS, Maker
 from nnzbench.problems.problem import DType

@@ -22,6 +22,7 @@ from nnzbench.facts.selector import standing
 from nnzbench.facts.table import divide
 from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.kernels.vendor.cublas import UNPRUNED
+from nnzbench.plans.gpus import Peaks, generation, peaks_of, sheet_peaks
 from nnzbench.problems.problem import NETWORKS, case_of
 from nnzbench.records.files import folders
 from nnzbench.records.selection import fastest
@@ -111,8 +112,7 @@ def gpu_order(gpus: Sequence[str]) -> list[str]:
     def age(gpu: str) -> tuple[float, float, str]:
         if gpu == published.UNNAMED:
             return (-1.0, 0.0, gpu)
-        bandwidth = published.data_sheet(gpu).copy_gbs
-        return (published.generation(gpu), 0.0 if math.isnan(bandwidth) else bandwidth, gpu)
+        return (generation(gpu), sheet_peaks(gpu).copy_gbs or 0.0, gpu)
 
     return sorted(dict.fromkeys(gpus), key=age)
 
@@ -134,7 +134,7 @@ def _measured(results: ResultSet) -> pd.DataFrame:
     methods = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["role"] == "paper")]
     both = pd.concat([standing(frame), methods.sort_values("median_us", kind="stable")])
     rows = both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])
-    ceilings = {name: published.measured(found) for name, _, found in results.environments}
+    peaks = {name: peaks_of(found) for name, _, found in results.environments}
     cases = rows["problem"].map(case_of)
     found = rows[_RECORDED].assign(
         kind="measured",
@@ -149,7 +149,7 @@ def _measured(results: ResultSet) -> pd.DataFrame:
         kernel_role=rows["role"],
         untuned=rows["kernel"].where(rows["cut_short"] != "", ""),
     )
-    return _with_shares(found, [ceilings[name] for name in rows["environment"]])
+    return _with_shares(found, [peaks[name] for name in rows["environment"]])
 
 
 def _executed_over_useful(row: Any) -> float:
@@ -178,14 +178,14 @@ def _published() -> pd.DataFrame:
         for row in published.rows()
     ]
     frame = pd.DataFrame(rows).assign(kind="published", policy="hot", pattern="", untuned="")
-    return _with_shares(frame, [published.data_sheet(gpu) for gpu in frame["gpu"]])
+    return _with_shares(frame, [sheet_peaks(gpu) for gpu in frame["gpu"]])
 
 
-def _with_shares(rows: pd.DataFrame, ceilings: Sequence[published.Ceilings]) -> pd.DataFrame:
-    """`rows` with their shares of bandwidth and arithmetic; `ceilings` are each row's."""
-    moved = zip(ceilings, rows["bytes"], rows["policy"], strict=True)
+def _with_shares(rows: pd.DataFrame, peaks: Sequence[Peaks]) -> pd.DataFrame:
+    """`rows` with their shares of bandwidth and arithmetic; `peaks` are each row's."""
+    moved = zip(peaks, rows["bytes"], rows["policy"], strict=True)
     bandwidth = [one.bandwidth(bytes_, policy) for one, bytes_, policy in moved]
-    rates = [one.tflops(name) for one, name in zip(ceilings, rows["math"], strict=True)]
+    rates = [one.tflops(name) for one, name in zip(peaks, rows["math"], strict=True)]
     return rows.assign(
         share_of_bandwidth=rows["bytes"] / rows["time_us"] * 1e-3 / bandwidth,
         share_of_flops=rows["flops"] / rows["time_us"] * 1e-6 / rates,

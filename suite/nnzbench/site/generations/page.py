@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from nnzbench import paths
 from nnzbench.facts import table as facts_table
 from nnzbench.facts.results import ResultSet, each
+from nnzbench.plans.gpus import Peaks, data_sheets, median_peaks, peaks_of
 from nnzbench.problems.problem import stem_of
 from nnzbench.report.draw import style
 from nnzbench.report.draw.canvas import Look, grid, scale
@@ -81,7 +83,7 @@ def names_of(frame: pd.DataFrame, sets: Sequence[ResultSet]) -> dict[GpuKey, str
     for gpu in generations.gpu_order(list(frame["gpu"])):
         papers = list(dict.fromkeys(frame.loc[(frame["gpu"] == gpu) & (frame["kind"] == "published"), "paper"]))
         if papers:
-            listed = published.listed().get(gpu, {"name": "GPU not named"})["name"]
+            listed = data_sheets()[gpu].name if gpu in data_sheets() else "GPU not named"
             out[gpu, "published"] = f"{listed} ({', '.join(papers)} paper)"
         if gpu in driver:
             out[gpu, "measured"] = driver[gpu]
@@ -135,19 +137,20 @@ def _gpu_table(sets: Sequence[ResultSet], names: Names) -> str:
     for gpu in dict.fromkeys(gpu for gpu, _ in names if gpu != published.UNNAMED):
         found = [content for results in sets if results.gpu == gpu for _, _, content in results.environments]
         if found:
-            rows.append(
-                _ceilings(names[gpu, "measured"], "measured", published.median_of(map(published.measured, found)))
-            )
-        if gpu in published.listed():
-            rows.append(_ceilings(published.listed()[gpu]["name"], "data sheet", published.data_sheet(gpu)))
+            rows.append(_rates(names[gpu, "measured"], "measured", median_peaks(map(peaks_of, found))))
+        if sheet := data_sheets().get(gpu):
+            rows.append(_rates(sheet.name, "data sheet", sheet.peaks))
     header = ["GPU", "", "memory (GB/s)", "L2 (GB/s)", "L2 (MB)", "fp32 (TFLOP/s)", "TF32", "fp16", "empty kernel (µs)"]
     return markdown(header, rows, left=2)
 
 
-def _ceilings(name: str, kind: str, found: published.Ceilings) -> list[str]:
-    rates = [number(value, 1) for value in (found.fp32_tflops, found.tf32_tflops, found.f16_tflops)]
-    memory = [number(found.copy_gbs, 0), number(found.l2_gbs, 0), number(found.l2_bytes / 2**20, 0)]
-    return [name, kind, *memory, *rates, number(found.floor_hot_us)]
+def _rates(name: str, kind: str, found: Peaks) -> list[str]:
+    def told(value: float | None, *digits: int) -> str:
+        return number(math.nan if value is None else value, *digits)
+
+    rates = [told(value, 1) for value in (found.fp32_tflops, found.tf32_tflops, found.f16_tflops)]
+    memory = [told(found.copy_gbs, 0), told(found.l2_gbs, 0), told((found.l2_bytes or math.nan) / 2**20, 0)]
+    return [name, kind, *memory, *rates, told(found.floor_hot_us)]
 
 
 def _ratio_table(facts: pd.DataFrame, names: Names, kind: str) -> str:
@@ -184,7 +187,7 @@ def _collection_table(facts: pd.DataFrame, names: Names) -> str:
     here = facts[facts["fact"] == "collection"]
     for one in each(published.collection_means()):
         where, known = collection(one), "" if pd.isna(one.problems) else f"{one.problems:g}"
-        printed = f"{published.listed()[one.gpu]['name']} ({one.paper} paper: V100)"
+        printed = f"{data_sheets()[one.gpu].name} ({one.paper} paper: V100)"
         rows.append([where, printed, one.baseline, number(one.geometric_mean), number(one.peak_speedup), known])
         for row in each(here[here["of"] == where]):
             cells = [ratio_text(row), number(row.best), str(row.n)]
@@ -247,7 +250,7 @@ ROW_IN = 0.21
 
 def gpu_colour(gpu: str) -> tuple[str, str]:
     """Colour and marker of a GPU: by its line in `datasets/gpus.csv`, from its name where it is not listed."""
-    known = list(published.listed())
+    known = list(data_sheets())
     at = known.index(gpu) if gpu in known else zlib.crc32(gpu.encode())
     return GPU_COLOURS[at % len(GPU_COLOURS)], _MARKERS[(at + at // len(GPU_COLOURS)) % len(_MARKERS)]
 

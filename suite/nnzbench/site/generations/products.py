@@ -19,8 +19,9 @@ from nnzbench.facts.selector import MATHS
 from nnzbench.facts.table import facts_of_pairs
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import gemm_2to4
+from nnzbench.plans.gpus import Gpu, gpus
 from nnzbench.predict import holdouts, published
-from nnzbench.predict.model import FEWEST, Gpu, listed, transfer
+from nnzbench.predict.model import FEWEST, transfer
 from nnzbench.predict.records import cannot
 from nnzbench.problems import tables
 from nnzbench.report.draw.style import BAND, INK
@@ -49,7 +50,7 @@ def times(sets: Sequence[ResultSet]) -> pd.DataFrame:
     times, as fractions), `dense_least` and `sparse_least`, what the data sheet lets the product take, µs, `dense_tuned`
     and `sparse_tuned` (false of measured times of a search cut short).
     """
-    measured = [one for one in sets if one.experiment == gemm_2to4.EXPERIMENT.name and one.gpu in listed()]
+    measured = [one for one in sets if one.experiment == gemm_2to4.EXPERIMENT.name and one.gpu in gpus()]
     return _times(measured) if measured else _unmeasured()
 
 
@@ -68,7 +69,7 @@ def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
         measured = [holdouts.recorded_products(one, sparse).assign(how="measured") for one in sets]
         known = pd.concat([published.products(sparse).assign(how="published"), *measured])
         kernel = holdouts.PRODUCT_KERNELS[sparse][0]
-        predicted = [one for slug in GPUS for one in _predicted(known, listed()[slug], kernel)]
+        predicted = [one for slug in GPUS for one in _predicted(known, gpus()[slug], kernel)]
         every = pd.concat([known, *predicted], ignore_index=True)
         every = every[[key in asked for key in zip(every["math"], every["m"], every["k"], every["n"], strict=True)]]
         every = every.drop_duplicates(KEYS).assign(least=_least(every.drop_duplicates(KEYS)))
@@ -100,9 +101,9 @@ def _predicted(known: pd.DataFrame, gpu: Gpu, kernel: str) -> Iterator[pd.DataFr
 
 def _least(rows: pd.DataFrame) -> pd.Series[float]:
     """Operations at the rate of the data sheet, or bytes of device memory, whichever takes longer."""
-    gpus = [listed()[str(slug)] for slug in rows["gpu"]]
-    rates = np.asarray([gpu.rate(str(one)) for gpu, one in zip(gpus, rows["math"], strict=True)])
-    bandwidths = np.asarray([gpu.bandwidth_gbs for gpu in gpus])
+    targets = [gpus()[str(slug)] for slug in rows["gpu"]]
+    rates = np.asarray([gpu.rate(str(one)) for gpu, one in zip(targets, rows["math"], strict=True)])
+    bandwidths = np.asarray([gpu.bandwidth_gbs for gpu in targets])
     least: pd.Series[float] = np.maximum(rows["flops"] / rates * 1e-6, rows["bytes"] / bandwidths * 1e-3)
     return least
 
@@ -119,7 +120,7 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
     sparse = found.assign(fact="2:4", us=found["sparse_us"], over_us=found["dense_us"])
     typed = typed.assign(fact="type", us=typed["dense_us"], over_us=typed["half_us"])
     pairs = pd.concat([sparse, typed], ignore_index=True)
-    where = [f"{listed()[str(row.gpu)].name} ({row.how})" for row in each(pairs)]
+    where = [f"{gpus()[str(row.gpu)].name} ({row.how})" for row in each(pairs)]
     words = pairs["math"].map(MATHS)
     is_sparse = pairs["fact"] == "2:4"
     pairs["subject"] = np.where(is_sparse, "2:4 ", "dense ") + words + " on " + where
@@ -156,7 +157,7 @@ def _held_out(reports: Path | None) -> str:
     """A line per kernel and arithmetic, of published times and of recorded ones, a column per GPU that was held out."""
     every = holdouts.all_held_out(reports)
     known = {key: rows["off"] for key, rows in every.groupby(["data", "kernel", "math", "gpu"], sort=False)}
-    slugs = sorted(every["gpu"].unique(), key=lambda slug: list(listed()).index(slug))
+    slugs = sorted(every["gpu"].unique(), key=lambda slug: list(gpus()).index(slug))
     lines = []
     for data, kernel, math_class in every[["data", "kernel", "math"]].drop_duplicates().itertuples(index=False):
         cells = []
@@ -228,7 +229,7 @@ def _fp4() -> str:
     rate = 2e-6 * rows["m"] * rows["k"] * rows["n"] / rows["dense_us"]
     parts = []
     for name, some in rate.groupby(rows["gpu"]):
-        gpu = listed()[published.SIX[str(name)]]
+        gpu = gpus()[published.SIX[str(name)]]
         sheet = 4 * gpu.rate("f16")
         parts.append(f"{short(gpu.slug)} {len(some)} products, up to {some.max():,.0f} TFLOP/s of {sheet:,.0f}")
     return (
@@ -239,7 +240,7 @@ def _fp4() -> str:
 
 def short(slug: str) -> str:
     """The GPU's name without its maker."""
-    name = listed()[slug].name
+    name = gpus()[slug].name
     for word in ("NVIDIA ", "GeForce ", "Tesla "):
         name = name.removeprefix(word)
     return name

@@ -6,84 +6,22 @@ Beside data sheets stand the peaks that a run measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.facts.results import each
 from nnzbench.kernels.registry import about
-from nnzbench.measure.roofline import INDEX_BYTES, Work, peaks_of
-from nnzbench.plans.architectures import number
+from nnzbench.measure.roofline import INDEX_BYTES, Work
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import RecordError
 from nnzbench.report.published import read
 
 GPUS = {"T4": "tesla-t4", "V100": "tesla-v100-sxm2-32gb", "Titan X": "nvidia-geforce-gtx-titan-x"}
 """The papers' names. Sputnik's says no more than V100; all its SXM2 models have the same rates."""
 UNNAMED = "unnamed"
 """Slug of the GPU of *Balanced Sparsity*, which the paper doesn't name."""
-
-
-class Ceilings(NamedTuple):
-    """Peak rates of one GPU; NaN where one is not known. Rates of products are dense, without structured sparsity."""
-
-    copy_gbs: float = math.nan
-    """Device memory, 1e9 bytes per second."""
-    l2_gbs: float = math.nan
-    fp32_tflops: float = math.nan
-    tf32_tflops: float = math.nan
-    f16_tflops: float = math.nan
-    l2_bytes: float = math.nan
-    floor_hot_us: float = math.nan
-    """Time of an empty kernel, which no rate shortens."""
-
-    def tflops(self, math_class: str) -> float:
-        """Peak rate of arithmetic class `f32`, `tf32`, `f16` or `bf16`."""
-        return {"f32": self.fp32_tflops, "tf32": self.tf32_tflops}.get(math_class, self.f16_tflops)
-
-    def bandwidth(self, moved: float, policy: str) -> float:
-        """1e9 bytes per second for operands of `moved` bytes: hot ones that fit stay in L2, others in device memory."""
-        return self.l2_gbs if policy == "hot" and moved <= self.l2_bytes else self.copy_gbs
-
-
-def measured(environment: Mapping[str, Any]) -> Ceilings:
-    """The peaks that a run measured, from its snapshot."""
-    found = {name: getattr(peaks_of(environment), name) for name in Ceilings._fields}
-    return Ceilings(**{name: float(value) for name, value in found.items() if value is not None})
-
-
-def median_of(several: Iterable[Ceilings]) -> Ceilings:
-    """Each rate's median over the runs that measured it, of one run or more."""
-    return Ceilings(*map(float, pd.DataFrame(several).median()))
-
-
-@cache
-def listed() -> dict[str, dict[str, Any]]:
-    """The rows of `datasets/gpus.csv` by slug. Raises `RecordError` where it is missing."""
-    path = paths.datasets() / "gpus.csv"
-    if not path.is_file():
-        raise RecordError(f"{path}: the peaks of the GPUs are missing")
-    return {str(row["slug"]): {str(k): v for k, v in row.items()} for row in pd.read_csv(path).to_dict("records")}
-
-
-def generation(gpu: str) -> float:
-    """The number of its architecture, 90 for `sm_90`; infinity for a GPU that is not listed."""
-    row = listed().get(gpu)
-    return math.inf if row is None else number(row["arch"])
-
-
-def data_sheet(gpu: str) -> Ceilings:
-    """The vendor's rates of that slug; all NaN for a GPU that is not listed. Data sheets give no rate for L2."""
-    row = listed().get(gpu)
-    if row is None:
-        return Ceilings()
-    fp32, tf32, f16 = (float(row[name]) for name in ("fp32_tflops", "tf32_tflops", "fp16_tensor_tflops"))
-    return Ceilings(float(row["bandwidth_gbs"]), math.nan, fp32, tf32, f16, float(row["l2_mb"]) * 2**20)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.facts.selector import MATHS
 from nnzbench.facts.table import KEY, facts_of_pairs
 from nnzbench.kernels.registry import about
-from nnzbench.site.generations import published
+from nnzbench.plans.gpus import Peaks, sheet_peaks
 from nnzbench.site.generations.comparison import gpu_order
 from nnzbench.site.generations.published import UNNAMED, collection_means
 
@@ -167,7 +168,7 @@ def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey) -> list[pd.DataFrame]:
         return []
     mine = rows[(rows["role"] == "dense") & (rows["gpu_key"] == new)].set_index("case")
     mine = mine[mine.index.isin(sparse.index)]
-    sheets = published.data_sheet(old[0]), published.data_sheet(new[0])
+    sheets = sheet_peaks(old[0]), sheet_peaks(new[0])
 
     ends = [rows.loc[rows["gpu_key"] == key, "on"].iloc[0] for key in (new, old)]
 
@@ -184,14 +185,14 @@ def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey) -> list[pd.DataFrame]:
     ]
 
 
-def _least(rows: pd.DataFrame, ceilings: published.Ceilings) -> list[float]:
+def _least(rows: pd.DataFrame, sheet: Peaks) -> list[float]:
     """Least µs by data sheet: operations at their rate or bytes of device memory, whichever is longer.
 
     A kernel that uses two GPUs equally well gains what their least times do, with nothing kept in L2 and launches that
     cost nothing.
     """
     return [
-        max(row.flops / ceilings.tflops(row.math) * 1e-6, row.bytes / ceilings.copy_gbs * 1e-3)
+        max(row.flops / sheet.tflops(row.math) * 1e-6, row.bytes / sheet.bandwidth(row.bytes, "cold") * 1e-3)
         for row in each(rows[["flops", "bytes", "math"]])
     ]
 
@@ -240,7 +241,7 @@ def _shares(points: pd.DataFrame) -> pd.DataFrame:
     for (group, policy, gpu, role), rows in timed.groupby(["group", "policy", "gpu_key", "role"], sort=False):
         means = [geometric_mean(rows[f"share_of_{name}"].dropna()) for name in ("bandwidth", "flops", "limit")]
         tuned = bool((rows["untuned"] == "").all())
-        fit = int((rows["bytes"] <= published.data_sheet(str(rows["gpu"].iloc[0])).l2_bytes).sum())
+        fit = int((rows["bytes"] <= (sheet_peaks(str(rows["gpu"].iloc[0])).l2_bytes or math.nan)).sum())
         overhead = float((rows["floor_us"] / rows["time_us"]).median())
         out.append((group, policy, gpu, role, len(rows), *means, fit, overhead, tuned))
     columns = ["group", "policy", "gpu_key", "role", "count", "of_bandwidth", "of_flops", "of_roofline", "fit_l2"]

@@ -8,8 +8,8 @@ import pytest
 from nnzbench import paths
 from nnzbench.facts.results import load
 from nnzbench.papers.nnzbench import gemm_2to4
+from nnzbench.plans.gpus import gpus
 from nnzbench.predict import holdouts, published
-from nnzbench.predict.model import listed
 from nnzbench.site.generations import products
 
 H100 = "nvidia-h100-80gb-hbm3"
@@ -68,7 +68,7 @@ def test_what_was_measured_stands_beside_what_was_published_and_is_told_no_more(
 
 def test_products_timed_on_a_gpu_calibrate_those_that_were_not():
     rows = published.products(sparse=False).query("math == 'f16'")
-    gpu = listed()["nvidia-b200"]
+    gpu = gpus()["nvidia-b200"]
     mine = rows[rows["gpu"] == gpu.slug].drop_duplicates("problem")
     some = pd.concat([rows[rows["gpu"] != gpu.slug], mine.iloc[::3]], ignore_index=True)
     told = pd.concat(products._predicted(some, gpu, "cublaslt")).set_index("problem")

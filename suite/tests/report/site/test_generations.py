@@ -14,10 +14,11 @@ from draft_figures import pages_alone
 from fake_records import replace_all
 
 from nnzbench.facts.results import geometric_mean
+from nnzbench.plans.gpus import data_sheets, sheet_peaks
 from nnzbench.records.record import RecordError
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
-from nnzbench.site.generations import published as generations_published
+from nnzbench.site.generations import published
 from nnzbench.site.generations.summary import Summary, compare
 
 T4, H200 = "tesla-t4", "nvidia-h200"
@@ -98,7 +99,7 @@ def on(gpu, kind="measured"):
 
 
 def test_every_published_row_belongs_to_a_problem():
-    printed = generations_published.rows()
+    printed = published.rows()
     counts = pd.Series([row.paper for row in printed]).value_counts().to_dict()
     assert counts == {"SparseRT": 39, "Balanced Sparsity": 108, "Direct sparse convolution": 64, "EIE": 36}
     one = next(row for row in printed if row.problem.label == "08_equal" and row.kernel == "direct_conv")
@@ -110,13 +111,13 @@ def test_every_published_row_belongs_to_a_problem():
 
 
 def test_least_work_of_a_published_product_by_hand():
-    problem = next(row.problem for row in generations_published.rows() if row.problem.label == "01")
+    problem = next(row.problem for row in published.rows() if row.problem.label == "01")
     assert (problem.m, problem.k, problem.n, problem.sparsity) == (64, 256, 3136, 0.9)
     nnz, dense = 1638, 256 * 3136 + 64 * 3136
-    assert generations_published.sparse_work(problem).flops == 2 * nnz * 3136
-    assert generations_published.sparse_work(problem).bytes == 4 * (nnz + 65 + nnz + dense)
-    assert generations_published.dense_work(problem).flops == 2 * 64 * 256 * 3136
-    assert generations_published.dense_work(problem).bytes == 4 * (64 * 256 + dense)
+    assert published.sparse_work(problem).flops == 2 * nnz * 3136
+    assert published.sparse_work(problem).bytes == 4 * (nnz + 65 + nnz + dense)
+    assert published.dense_work(problem).flops == 2 * 64 * 256 * 3136
+    assert published.dense_work(problem).bytes == 4 * (64 * 256 + dense)
 
 
 def test_shares_and_speedups_of_a_measured_row_by_hand(both):
@@ -177,8 +178,8 @@ def test_a_problem_without_a_baseline_enters_no_mean(two):
 def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
     order = generations.gpu_order([H200, "unheard-of", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", "unnamed"])
     assert order == ["unnamed", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", H200, "unheard-of"]
-    looks = {generations_page.gpu_colour(gpu) for gpu in generations_published.listed()}
-    assert len(looks) == len(generations_published.listed())
+    looks = {generations_page.gpu_colour(gpu) for gpu in data_sheets()}
+    assert len(looks) == len(data_sheets())
 
 
 def test_the_yardstick_is_of_the_row_s_arithmetic(tmp_path):
@@ -188,7 +189,7 @@ def test_the_yardstick_is_of_the_row_s_arithmetic(tmp_path):
         made = [dataclasses.replace(row, dtype="f16", problem=f"{row.problem}_f16") for row in single]
         put(tmp_path, gpu, [dataclasses.replace(row, variant=row.variant.replace("f32", "f16")) for row in made])
     gains = pick(compared(tmp_path).facts, older=on(T4), fact="dense sheet")
-    sheets = generations_published.data_sheet(T4), generations_published.data_sheet(H200)
+    sheets = sheet_peaks(T4), sheet_peaks(H200)
     assert gains["ratio"].tolist() == pytest.approx([sheets[1].copy_gbs / sheets[0].copy_gbs])
 
 
