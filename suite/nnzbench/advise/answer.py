@@ -12,10 +12,6 @@ from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
-FAR_OCTAVES = 3.0
-"""With nothing recorded nearer, an estimate is a guess."""
-FAR = f"is not recorded within {FAR_OCTAVES:g} octaves"
-"""Why an estimate is a guess that nothing recorded is near, as what follows the kernel's name."""
 FEW_ZEROS = 0.5
 """Below this share of zeros no estimate makes a sparse kernel the verdict."""
 SURELY = 1.25
@@ -46,8 +42,8 @@ class Entry:
     """Why it has no time (and no check), empty where it has."""
     wrong: bool = False
     """Whether it computed something else than float64 does; `reason` says how far off."""
-    uncertainty: float | None = None
-    """Of an estimate that is no guess: mean error of estimates of this kernel on problems that were held out."""
+    within: float | None = None
+    """Of an estimate that is no guess: nine in ten such times, held out, were within this fraction of the estimate."""
     as_width: int | None = None
     """Of an estimate at fewer columns than are recorded: the fewest recorded, whose time it is."""
     guess: str = ""
@@ -56,6 +52,8 @@ class Entry:
     """Whether these are the times of a recorded problem of the same sizes, and no estimates."""
     unestimated: bool = False
     """Whether it may be as fast as any, and has no time because too little of it is recorded."""
+    wins_on: str = ""
+    """Of one without an estimate: the recorded GPU most like this one, where it is faster than dense there."""
     stream_us: float | None = None
     """Of a launch among others, each over another copy of the weights: what a layer of a model takes."""
 
@@ -78,6 +76,15 @@ class Entry:
     def us(self) -> float | None:
         """The time that it is ranked by: hot, or cold where only that is known."""
         return self.hot_us if self.hot_us is not None else self.cold_us
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Microseconds that nine in ten such times lie between; None of what is measured, recorded or a guess."""
+        return (
+            None
+            if self.within is None or self.us is None
+            else (self.us / (1 + self.within), self.us * (1 + self.within))
+        )
 
     @property
     def doubt(self) -> float:
@@ -139,7 +146,8 @@ class Verdict:
     other: Entry | None = None
     """Where a sparse kernel is chosen, the baseline; where dense is, the fastest sparse kernel."""
     reason: str = ""
-    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`; else empty."""
+    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`; `unknown` where none is,
+    as the other has no time and is faster than dense on the GPU most like this one; else empty."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +186,13 @@ class Answer:
         That is below `FEW_ZEROS`, where either side is a guess, where a time at more columns is not shorter by
         `SURELY`, and (measured too) where sparse is slower with its weights from memory.
         """
+        found = self._by_times(width)
+        rival = next((one for one in width.entries if one.wins_on and one.math == self.dtype), None)
+        if rival is not None and found.chosen is not None and found.chosen.dense:
+            return Verdict(None, rival, "unknown")
+        return found
+
+    def _by_times(self, width: Width) -> Verdict:
         dense, fastest = width.baseline(self.dtype), width.sparse(self.dtype)
         sure = [one for one in width.exact(self.dtype) if not one.dense and not one.guess]
         if dense is None:
@@ -225,6 +240,10 @@ def sentence(answer: Answer, width: Width) -> str:
     about_so, at = "about " if answer.estimated else "", _at(answer.op, width.n)
     chosen, other = found.chosen, found.other
     if chosen is None:
+        dense = width.baseline(answer.dtype)
+        if other is not None and dense is not None:
+            why = f"{other.label} is on {other.wins_on}, and nothing tells its time here"
+            return f"Not known which is faster {at}: {why}; dense ({dense.label}) takes about {us_text(dense.us, True)}"
         if answer.estimated:
             return f"No kernel is {'recorded near enough' if found.reason else 'estimated'} {at}"
         wrong = [one.label for one in width.entries if one.wrong]
@@ -365,7 +384,7 @@ def _entry_json(one: Entry, baseline: Entry | None) -> dict[str, Any]:
         "paid_back_after_launches": None if launches is None or not math.isfinite(launches) else launches,
         "relative_error": one.error,
         "reason": one.reason,
-        "held_out_error": one.uncertainty,
+        "interval_us": one.interval,
         **_values(one, "guess", "as_width", "recorded"),
     }
 

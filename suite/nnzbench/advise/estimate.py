@@ -1,7 +1,7 @@
 """The answer without the GPU: times estimated from what was recorded on it, with the error that such estimates have.
 
 Each kernel's time follows from its own recorded rows of that op, type and policy (`model.Model`), and from what the
-trial of `best` measured of it. The error beside it is that of the same estimate on problems whose layer sizes were held
+trial of `best` measured of it. The interval beside it holds nine in ten times of problems whose layer sizes were held
 out. A kernel that is recorded too little has the times of a problem of the same sizes, or none and the reason.
 """
 
@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from nnzbench.advise.answer import FAR_OCTAVES, FEW_ZEROS, Answer, Entry, Near, Width, ranked
+from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Near, Width, ranked
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
-from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.facts.crossover import WIDEST, crossing
 from nnzbench.facts.nearby import UNSTRUCTURED, kind_of
@@ -25,6 +24,8 @@ from nnzbench.kernels.registry import Kernel, about, baselines, kernels
 from nnzbench.matrices.formats import CSR
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Unsupported
+from nnzbench.predict.estimator import FAR_OCTAVES, Model, Sizes
+from nnzbench.predict.records import UNJUDGED, cannot
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
@@ -98,7 +99,7 @@ def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = T
     crossover = crossing(curve) if layer.matrix.sparsity >= FEW_ZEROS else None
     return Answer(
         layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
-        crossover, " ".join(filter(None, (layer.note, recorded.told.note if recorded.told else ""))), curve,
+        crossover, " ".join(filter(None, (layer.note, recorded.note))), curve,
     )  # fmt: skip
 
 
@@ -121,7 +122,14 @@ class _Asked:
         self._takers = Takers(layer, recorded.arch, every)
         self._kind = _kind_of_layer(layer)
         found = recorded.models(question.op, dtype)
-        self.models: Models = {key: model for key, model in found.items() if key[0] in self._names}
+        self._lacking = {key[:2]: self._lacks(*key[:2]) for key in found if key[0] in self._names}
+        self.models: Models = {key: model for key, model in found.items() if not self._lacking.get(key[:2], "no name")}
+
+    def _lacks(self, kernel: str, math_class: str) -> str:
+        """Why a GPU without records has no time of the kernel; empty where it has, or has records."""
+        carry = self._recorded.carry(kernel, math_class)
+        reason = "" if carry is None else cannot(kernel, math_class, self._recorded.arch)
+        return reason or (UNJUDGED if carry and math.isnan(carry.within) else "")
 
     def width(self, n: int) -> Width:
         """The answer for one width."""
@@ -135,7 +143,15 @@ class _Asked:
             entry, near[key] = self._estimated(key, problem, sizes, hot, cold)
             entries.append(entry)
         known = {entry.kernel for entry in entries}
-        for key, rows in self._recorded.few(self._question.op, self._dtype).items():
+        unknown = [key for key, reason in self._lacking.items() if reason == UNJUDGED]
+        rival, where = self._rival(unknown, sizes)
+        for key, reason in self._lacking.items():
+            if reason:
+                known.add(key[0])
+                wins_on = where if key == rival else ""
+                entries.append(Entry(*key, reason=reason, unestimated=key in unknown, wins_on=wins_on))
+        few = {} if self._recorded.target else self._recorded.few(self._question.op, self._dtype)
+        for key, rows in few.items():
             if key[0] in self._names and (*key, "hot") not in models and (*key, "cold") not in models:
                 known.add(key[0])
                 count = rows["problem"].nunique()
@@ -147,6 +163,18 @@ class _Asked:
         best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
         nearby = near[best.kernel, best.math] if best else ()
         return Width(n, ranked(entries), near=nearby, pruned=self._pruned(problem, sizes))
+
+    def _rival(self, unknown: list[tuple[str, str]], sizes: Sizes) -> tuple[tuple[str, str] | None, str]:
+        """Of sparse kernels without a time here, the one that is fastest on the recorded GPU if it beats dense there,
+        and that GPU's name."""
+        if not unknown or self._recorded.source is None or self._layer.matrix.sparsity < FEW_ZEROS:
+            return None, ""
+        there = self._recorded.on_source().models(self._question.op, self._dtype)
+        hot = {key[:2]: model for key, model in there.items() if key[1:] == (self._dtype, "hot")}
+        us = {key: float(model.at([sizes])[0]) for key, model in hot.items() if not model.guess(sizes)}
+        dense = min((one for key, one in us.items() if about(key[0]).work == "dense"), default=0.0)
+        ahead = {key: us[key] for key in unknown if us.get(key, dense) < dense and about(key[0]).work != "dense"}
+        return (min(ahead, key=ahead.__getitem__), self._recorded.source.name) if ahead else (None, "")
 
     def _pruned(self, problem: Problem, sizes: Sizes) -> Entry | None:
         """cuSPARSELt's time for weights pruned 2:4 in place of these, where it is no guess."""
@@ -160,7 +188,7 @@ class _Asked:
             "cusparselt",
             self._dtype,
             hot_us=float(model.at([halved])[0]),
-            uncertainty=self._off(("cusparselt", self._dtype), model, halved.kind),
+            within=model.within(halved.kind),
         )
 
     def _problem(self, n: int) -> Problem:
@@ -203,18 +231,13 @@ class _Asked:
             float(cold.at([sizes])[0]) if cold else None,
             self._bytes(key[0], problem),
             packing_ms(key[0], model.rows, sizes),
-            uncertainty=None if guess or as_width else self._off(key, model, self._kind),
+            within=None if guess or as_width else model.within(self._kind),
             as_width=None if guess else as_width,
             guess=guess,
         )
         found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(near)}
         nearby = sorted(found.items(), key=lambda one: one[1])[:NEAR_SHOWN]
         return entry, tuple(Near(*name, octaves) for name, octaves in nearby)
-
-    def _off(self, key: tuple[str, str], model: Model, kind: str) -> float:
-        """Mean error of such estimates; of a GPU without records, joined with the error bar of the times told."""
-        told, error = self._recorded.told, model.held_out_error(kind)
-        return math.hypot(error, told.within.get(key, 0.0)) if told else error
 
     def _same(
         self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.advise.model import COLUMN_TILE, Model, Sizes
 from nnzbench.facts import marks
 from nnzbench.facts.nearby import CHECKS, UNSTRUCTURED, kind_of
 from nnzbench.kernels.registry import about, baselines, kernels
@@ -29,8 +27,9 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.plans.gpus import Gpu, gpus
 from nnzbench.plans.gpus import gpu as data_sheet
 from nnzbench.plans.plan import Unsupported, one_line
+from nnzbench.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
 from nnzbench.predict.model import alike
-from nnzbench.predict.records import cannot, error_bar, library_factor, moved
+from nnzbench.predict.records import error_bar, library_factor
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
 from nnzbench.records import files, shown
@@ -67,20 +66,15 @@ _USED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a GPU without records is told from."""
-
-    note: str
-    within: Mapping[tuple[str, str], float]
-    """By kernel and arithmetic: the error bar of its times, as a fraction."""
-
-
 class Recorded:
-    """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy."""
+    """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy.
 
-    def __init__(self, gpu: str, frame: pd.DataFrame, told: Told | None = None) -> None:
-        self.gpu, self._frame, self.told = gpu, frame, told
+    With `target`, a GPU without records, their estimates are of that one.
+    """
+
+    def __init__(self, gpu: str, frame: pd.DataFrame, target: Gpu | None = None) -> None:
+        self.gpu, self._frame, self.target = target.slug if target else gpu, frame, target
+        self.sheet, self.source = gpus().get(self.gpu), gpus().get(gpu)
         self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
         self._before: Recorded | None = None
         """What this one has rows more than: models without new rows are the same."""
@@ -88,7 +82,30 @@ class Recorded:
     @property
     def arch(self) -> str:
         """Architecture of the GPU."""
-        return str(self._frame["arch"].mode().iloc[0])
+        return self.target.arch if self.target else str(self._frame["arch"].mode().iloc[0])
+
+    @property
+    def note(self) -> str:
+        """What a GPU without records is told from, in a sentence."""
+        if self.target is None or self.source is None:
+            return ""
+        return (
+            f"Nothing is recorded on {self.target.name}: its times are predicted from those of {self.source.name}, and "
+            "± also holds nine in ten of such times, held out GPU by GPU; packing is as recorded there."
+        )
+
+    def carry(self, kernel: str, math_class: str) -> Carry | None:
+        """How the kernel's times become those of the target; None where these are its own."""
+        if self.target is None or self.source is None:
+            return None
+        bar = error_bar(kernel, math_class, self.source, self.target)
+        return Carry(self.source, self.target, library_factor(kernel, math_class, self.source, self.target), bar)
+
+    def on_source(self) -> Recorded:
+        """The same as estimates of the GPU that they were recorded on."""
+        found = Recorded(self.source.slug if self.source else self.gpu, self._frame)
+        self.on_source = lambda: found  # type: ignore[method-assign]
+        return found
 
     def _least_us(self, policy: object) -> float:
         frame = self._frame
@@ -96,7 +113,7 @@ class Recorded:
 
     def joined(self, more: pd.DataFrame) -> Recorded:
         """The same with rows more."""
-        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True), self.told)
+        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True), self.target)
         joined._before = self
         return joined
 
@@ -111,10 +128,12 @@ class Recorded:
                 if known is not None and len(known.rows) == len(rows):
                     self._models[op, dtype][key] = known
                 elif len(rows) >= FEWEST:
-                    one, item, least = about(key[0]), ITEM_BYTES[dtype], self._least_us(policy)
+                    one, item = about(key[0]), ITEM_BYTES[dtype]
                     self._models[op, dtype][key] = Model(
-                        rows, one.work == "dense", op == "sddmm", item, least, one.role == "library"
-                    )
+                        rows, one.work == "dense", op == "sddmm", item, self._least_us(policy), one.role == "library",
+                        policy=key[2], math_class=key[1], gpu=self.sheet, carry=self.carry(*key[:2]),
+                        halved=one.pattern == "2:4", coded=one.operand_bytes is not None and one.pattern != "2:4",
+                    )  # fmt: skip
         return self._models[op, dtype]
 
     def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:
@@ -172,9 +191,12 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
         target = data_sheet(asked)
     except Unsupported as error:
         raise RecordError(f"{nothing}; {error}") from error
-    if told := _told(target, known, folders, without):
-        return told
-    raise RecordError(nothing)
+    source = _source(target, known, folders)
+    frame = _usable(source, folders, without) if source else None
+    if source is None or frame is None:
+        raise RecordError(nothing)
+    # what is known of other GPUs is of products alone
+    return Recorded(source, frame[frame["op"].isin(["spmm", "spmv", "gemm"]) & (frame["shape"] == "")], target)
 
 
 def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
@@ -196,36 +218,12 @@ def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~(short & (tuned >= FEWEST))]
 
 
-def _told(target: Gpu, known: Sequence[str], folders: Sequence[Path], without: frozenset[str]) -> Recorded | None:
-    """Rows of the recorded GPU most like it as times of this one; None where there are none.
-
-    Kernels that it can't run, or of which nothing tells how far off they are, have no rows.
-    """
+def _source(target: Gpu, known: Sequence[str], folders: Sequence[Path]) -> str | None:
+    """The recorded GPU most like another; None where there is none."""
     sources = [gpus()[one] for one in known if one in gpus() and one != target.slug]
-    if not sources:
-        return None
     counts = {one.slug: sum(len(files.folders(folder / one.slug, "*")) for folder in folders) for one in sources}
-    source = max(sources, key=lambda one: (counts[one.slug] >= MANY, alike(one, target), counts[one.slug]))
-    frame = _usable(source.slug, folders, without)
-    if frame is None:
-        return None
-    frame = frame[frame["op"].isin(["spmm", "spmv", "gemm"]) & (frame["shape"] == "") & frame["bytes"].notna()]
-    parts, within = [], {}
-    for (kernel, math_class), rows in frame.groupby(["kernel", "math"], sort=False):
-        key = str(kernel), str(math_class)
-        bar = error_bar(*key, source, target)
-        if math.isnan(bar) or cannot(*key, target.arch):
-            continue
-        times = moved(rows, source, target)["predicted"] * library_factor(*key, source, target)
-        parts.append(rows.assign(median_us=times.to_numpy(), arch=target.arch)[np.isfinite(times.to_numpy())])
-        within[key] = bar
-    if not any(map(len, parts)):
-        return None
-    note = (
-        f"Nothing is recorded on {target.name}: its times are predicted from those of {source.name}, and ± holds four "
-        "in five of such times, held out GPU by GPU; packing is as recorded there."
-    )
-    return Recorded(target.slug, pd.concat(parts, ignore_index=True), Told(note, within))
+    best = max(sources, key=lambda one: (counts[one.slug] >= MANY, alike(one, target), counts[one.slug]), default=None)
+    return best.slug if best else None
 
 
 def _read(folder: Path) -> pd.DataFrame:
@@ -296,7 +294,8 @@ WAYS: Mapping[str, Callable[[Model], Iterable[NDArray[np.bool_]]]] = {
 
 
 def held_out(recorded: Recorded, way: str) -> pd.DataFrame:
-    """A row per hot time of SpMM that could be held out: `_KEPT`, `dtype`, `dense`, and |estimate / measured - 1|.
+    """A row per hot time of SpMM that could be held out: `_KEPT`, `kernel`, `dtype`, `dense`, |estimate / measured - 1|
+    as `error`, and `inside`, whether the time lies in the interval that the other rows' errors make.
 
     As in an answer, kernels whose mean error for unseen layer sizes is above one half on a kind of patterns are left
     out there, and so are those of which too little is left.
@@ -310,9 +309,14 @@ def held_out(recorded: Recorded, way: str) -> pd.DataFrame:
             dense, told = about(kernel).work == "dense", np.isin(model.kinds, certain)
             for out in WAYS[way](model):
                 if (out & told).any() and np.count_nonzero(~out) >= LEFT:
-                    rows = model.rows.loc[out, _KEPT].assign(dtype=dtype, dense=dense, error=model.errors(out))
+                    off = np.log(model.estimates(out) / model.rows.loc[out, "median_us"].to_numpy(float))
+                    bars = {kind: model.within(str(kind), ~out) for kind in certain}
+                    bar = np.array([bars.get(kind, math.nan) for kind in model.kinds[out]])
+                    rows = model.rows.loc[out, _KEPT].assign(kernel=kernel, dtype=dtype, dense=dense)
+                    rows = rows.assign(error=np.abs(np.expm1(off)), inside=np.abs(off) <= np.log1p(bar))
                     found.append(rows[told[out]])
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*_KEPT, "dtype", "dense", "error"])
+    columns = [*_KEPT, "kernel", "dtype", "dense", "error", "inside"]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=columns)
 
 
 def widened(recorded: Recorded) -> pd.DataFrame:

@@ -37,7 +37,7 @@ MOST_ROWS = 8
 """Of an answer's table, all widths together, unless all are asked for."""
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
-_HELD_OUT = "±: the mean error of such estimates on layer sizes that were left out"
+_HELD_OUT = "±: nine in ten times of layer sizes that were left out lie so near"
 _JOINED = f"{_HELD_OUT}, joined with that of GPUs that were held out"
 _WIDENED = "N=: the time at so many columns, the fewest recorded, which fewer rarely exceed"
 _GUESS = "?: a guess, as nothing recorded is near, as wide or of such a pattern"
@@ -338,12 +338,12 @@ def _launches(count: float | None, estimated: bool) -> str:
 
 
 def _certainty(entry: Entry) -> str:
-    """How far off such an estimate is on average, where that is known."""
+    """What nine in ten times are within of such an estimate, where that is known."""
     if entry.guess:
         return "?"
     if entry.as_width:
         return f"N={entry.as_width}"
-    error = entry.uncertainty
+    error = entry.within
     if entry.recorded:
         return "recorded"
     return GAP if error is None or math.isnan(error) else f"±{100 * error:.0f} %"

@@ -216,7 +216,7 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
     recorded = load(gpu, [reports or paths.reports()])
     found = {way: held_out(recorded, way) for way in WAYS}
     told = {
-        way: (one["error"].mean(), one["error"].median(), fastest(one)["error"].mean())
+        way: (one["error"].mean(), one["error"].median(), fastest(one)["error"].mean(), one["inside"].mean())
         for way, one in found.items()
         if len(one)
     }
@@ -230,13 +230,21 @@ def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
         "least_slower": int(slow[least].sum()),
     }
     if as_json:
-        keys = ("times", "mean", "median", "mean_of_fastest")
-        lines = {way: dict(zip(keys, (len(found[way]), *of), strict=True)) for way, of in told.items()}
-        click.echo(json.dumps(lines | {"narrower than recorded": counts}, indent=2))
+        keys = ("times", "mean", "median", "mean_of_fastest", "inside")
+        of_ways = {way: dict(zip(keys, (len(found[way]), *of), strict=True)) for way, of in told.items()}
+        click.echo(json.dumps(of_ways | {"narrower than recorded": counts}, indent=2))
         return
     rows = [(way, f"{len(found[way]):,}", *(f"{100 * one:.0f} %" for one in of)) for way, of in told.items()]
     of_fastest = "mean of the fastest sparse and dense kernel of each problem"
-    click.echo(markdown(("held out", "times", "mean error", "median", of_fastest), rows))
+    click.echo(markdown(("held out", "times", "mean error", "median", of_fastest, "in their 90 % interval"), rows))
+    layers = next(iter(found.values()))
+    lines = [
+        (f"{kernel} {dtype}", f"{len(some):,}", *(f"{100 * some[name].mean():.0f} %" for name in ("error", "inside")))
+        for (kernel, dtype), some in layers.groupby(["kernel", "dtype"])
+    ]
+    click.echo(
+        "\n" + markdown(("kernel, layer sizes held out", "times", "mean error", "in their 90 % interval"), lines)
+    )
     click.echo(
         f"\nWith a kernel's rows below {', '.join(map(str, NARROW[:-1]))} or {NARROW[-1]} columns held out, "
         f"{counts['times']:,} of them are told to be {SURELY} times as fast as dense or more: {counts['slower']} are "

@@ -21,7 +21,7 @@ from nnzbench.records.files import folders
 from nnzbench.report.text import gpu_name
 
 CALIBRATION, DRAWS = 20, 12
-INSIDE, ASKED = 0.8, 0.83
+INSIDE, ASKED = 0.9, 0.93
 """Share of a GPU's times that an error bar is to hold, and that of the others' errors which it holds: those of a GPU
 that was not looked at are larger."""
 AIMS = {"cublaslt": 0.10, "cublas": 0.10}

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench.plans.gpus import Gpu, gpus
+from nnzbench.problems.experiment import WARM
 
 Floats = NDArray[np.float64]
 Work = Any
@@ -38,13 +39,14 @@ def alike(one: Gpu, other: Gpu) -> float:
     return ALIKE["arch" if one.arch == other.arch else "family" if one.family == other.family else ""]
 
 
-def bound(work: pd.DataFrame, gpu: Gpu) -> Floats:
+def bound(work: pd.DataFrame, gpu: Gpu, policy: str = "hot") -> Floats:
     """Least microseconds of each row of `work` on a GPU, one entry a row; infinity for arithmetic that it lacks.
 
-    Columns: `kind` (`dense` or `sparse`), `math`, `flops` executed, `bytes` moved once, `m` and `n`.
+    Columns: `kind` (`dense` or `sparse`), `math`, `flops` executed, `bytes` moved once, `m` and `n`. Hot operands come
+    from L2 as far as they fit, others from memory.
     """
     flops, moved, m, n = (work[name].to_numpy(float) for name in ("flops", "bytes", "m", "n"))
-    in_l2 = np.clip(1.5 - moved / (gpu.l2_mb * 1e6), 0, 1)
+    in_l2 = np.clip(1.5 - moved / (gpu.l2_mb * 1e6), 0, 1) * (policy in WARM)
     memory = MEMORY * gpu.bandwidth_gbs
     moving = moved * 1e-3 * ((1 - in_l2) / memory + in_l2 / max(gpu.sms * gpu.clock_ghz * L2_CLOCK_BYTES, memory))
     rates = work["math"].map({math: gpu.rate(math) for math in work["math"].unique()}).to_numpy(float)
@@ -55,6 +57,16 @@ def bound(work: pd.DataFrame, gpu: Gpu) -> Floats:
     sparse = flops / 2 * SLOTS * np.ceil(per_sm) / per_sm / np.sqrt(gpu.issue * gpu.loads) * 1e-3
     working = np.where(work["kind"] == "dense", dense, sparse)
     found: Floats = (working**SHARP + moving**SHARP) ** (1 / SHARP)
+    return found
+
+
+def carried(us: Floats, launch_us: Floats | float, work: pd.DataFrame, source: Gpu, target: Gpu, policy: str) -> Floats:
+    """Times on one GPU as those of another: what is above the launch over the bound of the one, by that of the other.
+
+    A launch costs as much on both. Infinity for arithmetic that the target lacks.
+    """
+    working = np.maximum(us - launch_us, LEAST * us)
+    found: Floats = working / bound(work, source, policy) * bound(work, target, policy) + launch_us
     return found
 
 

@@ -13,8 +13,8 @@ from own_files import has_safetensors, write_all
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
-from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import Recorded, load
+from nnzbench.predict.estimator import Sizes
 from nnzbench.records.record import RecordError, append
 
 OF_SPUTNIK = [row for row in RECORDS if row.kernel == "sputnik"]
@@ -71,7 +71,7 @@ def test_times_between_those_recorded_are_found(recorded):
         wanted = law(kernel, 768, 1536, 32, found.nnz)
         assert entries(found.widths[0])[kernel].hot_us == pytest.approx(wanted, rel=0.1)
     assert found.estimated
-    assert all(one.uncertainty < 0.1 for one in found.widths[0].timed())
+    assert all(one.within < 0.2 for one in found.widths[0].timed())
     assert found.widths[0].near[0].octaves < 2
 
 
@@ -141,7 +141,7 @@ def test_times_of_a_structured_pattern_are_its_own(beside):
     assert two_four.us == pytest.approx(2 * plain.us, rel=0.15)
     assert balanced.us == pytest.approx(plain.us, rel=0.05)
     assert (plain.guess, two_four.guess, balanced.guess) == ("", "", "is not recorded on balanced patterns")
-    assert plain.uncertainty < two_four.uncertainty < 0.5
+    assert plain.within < two_four.within < 1.0
 
 
 def test_a_file_that_is_pruned_2_of_4_has_the_times_of_that_pattern(beside, tmp_path):
@@ -310,8 +310,40 @@ def test_a_gpu_without_records_is_told_from_one_most_like_it_with_its_error_bar(
     for kernel in ("sputnik", "cublas"):
         times = [entries[gpu][kernel]["hot_us"] for gpu in ("h200", "a100", "2080ti")]
         assert times == sorted(times)
-        assert entries["a100"][kernel]["held_out_error"] > entries["h200"][kernel]["held_out_error"] + 0.05
+        (low, high), (lower, higher) = (entries[gpu][kernel]["interval_us"] for gpu in ("h200", "a100"))
+        assert higher / lower > 1.1 * high / low
+        assert lower < entries["a100"][kernel]["hot_us"] < higher
     assert entries["a100"].get("balanced", {}).get("hot_us") is None  # nothing tells how far off it is
+
+
+def test_dense_does_not_win_where_the_kernel_that_wins_on_its_like_has_no_time(tmp_path):
+    fast = scaled(OF_SPUTNIK, 0.05, kernel="tensor_spmm", dtype="f16", experiment="llm_layers")
+    dense = scaled([row for row in RECORDS if row.kernel == "cublas"], kernel="cublas", dtype="f16", variant="f16_x")
+    slow = scaled(OF_SPUTNIK, 20.0, dtype="f16")
+    append(tmp_path / "nvidia-h200" / "llm_layers" / "records.csv", [*fast, *dense, *slow])
+    known, like, other = (
+        ask(load(gpu, [tmp_path]), "768x1536@0.9", 32, dtype="f16") for gpu in ("h200", "h100", "a100")
+    )
+    for answer in (known, like):
+        assert answer.verdict(answer.widths[0]).chosen.kernel == "tensor_spmm"
+    found = other.verdict(other.widths[0])
+    assert (found.chosen, found.other.kernel, found.other.us, found.reason) == (None, "tensor_spmm", None, "unknown")
+    assert str(other).startswith("Not known which is faster at 32 columns: tensor_spmm fp16 is on NVIDIA H200, and")
+    few = ask(load("a100", [tmp_path]), "768x1536@0.3", 32, dtype="f16")
+    assert few.verdict(few.widths[0]).chosen.dense  # with few zeros no estimate says otherwise
+
+
+@pytest.mark.parametrize("gpu", ["h200", "a100", "RTX4090", "L4"])
+def test_no_estimate_is_shorter_than_its_bytes_take_from_memory(folder, gpu):
+    recorded = load(gpu, [folder])
+    for text in ("4096x11008@0.8", "2048x2048@0.9"):
+        answer = ask(recorded, text, 1, 512, dtype="f32")
+        for width in answer.widths:
+            for one in width.timed():
+                stored = answer.m * answer.k if one.dense else answer.nnz
+                moved = 4 * (stored + width.n * (answer.m + answer.k))
+                assert one.cold_us is None or one.cold_us >= 0.999e-3 * moved / recorded.sheet.bandwidth_gbs
+                assert one.hot_us >= 0.999e-3 * (moved - recorded.sheet.l2_mb * 2**20) / recorded.sheet.bandwidth_gbs
 
 
 def test_a_gpu_without_a_data_sheet_is_refused_in_a_sentence(folder):

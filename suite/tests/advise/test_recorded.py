@@ -6,9 +6,9 @@ import pytest
 from fake_records import failed, record
 from law_records import RECORDS
 
-from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import load, trial_rows
 from nnzbench.matrices import index
+from nnzbench.predict.estimator import Sizes
 from nnzbench.records.record import RecordError, append
 
 
@@ -112,6 +112,6 @@ def test_runs_without_any_time_are_no_records_to_estimate_from(tmp_path, gpu):
         with pytest.raises(RecordError, match=r"nothing is recorded on 'cpu' in .*: there are records of nvidia-h200;"):
             load(gpu, [here, folder])
     else:
-        assert load(gpu, [here, folder]).told
+        assert load(gpu, [here, folder]).target
     with pytest.raises(RecordError, match=f"nothing is recorded on '{gpu}'"):
         load(gpu, [here])

@@ -110,7 +110,7 @@ def test_where_no_kernel_ran_no_empty_table_stands():
 
 
 def test_estimates_say_how_far_off_they_may_be_or_that_they_are_recorded():
-    known, same = dataclasses.replace(SPARSE, uncertainty=0.12), dataclasses.replace(DENSE, recorded=True)
+    known, same = dataclasses.replace(SPARSE, within=0.12), dataclasses.replace(DENSE, recorded=True)
     (sparse, dense) = rows(told(answer("a", (known, same), estimated=True)))
     assert sparse.endswith("±12 %")
     assert dense.endswith(" recorded")

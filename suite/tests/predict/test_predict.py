@@ -130,7 +130,7 @@ def test_the_command_tells_times_refusals_and_bad_input(tmp_path):
     predicted = run.invoke(main, ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path)])
     assert predicted.exit_code == 0, predicted.output
     assert "60 times, 0 of them not predicted" in predicted.output
-    assert " ± 1" in predicted.output
+    assert " ± 2" in predicted.output
     asked = ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path), "--json", "--kernel", "sputnik"]
     found = json.loads(run.invoke(main, asked).output)
     assert (found["source"], found["target"], len(found["rows"])) == (H200, T4, 30)

@@ -1,4 +1,4 @@
-"""One kernel's times as they follow from sizes: a sum of costs, and what recorded problems near by took beyond it.
+"""The estimator of a kernel's time on a GPU: a sum of costs over sizes, and what recorded problems near by took beyond.
 
 The sum (launch, products, outputs, ...: constants of at least 0 by least squares of relative errors) carries an
 estimate to sizes that nothing was recorded at. The logarithm of what was measured over the sum is then taken for a
@@ -16,10 +16,16 @@ may have another algorithm for few columns, that time is rarely too short: with 
 columns held out (SpMM, fp16 and fp32, H100 and H200), 1,056 such times were shorter than dense by `answer.SURELY`, and
 but for four of them the kernel was in fact faster; so was each of the 714 that were the least of their problem
 (`recorded.widened`).
+
+On a GPU without records an estimate is that of the recorded GPU most like it, carried over by what bounds its work on
+the two (`Carry`). None is shorter than its bytes take from that GPU's memory, where they have to come from there.
+Beside an estimate stands what nine in ten such times were within, of layer sizes that it had not seen (`Model.within`);
+of a GPU without records joined with the same of GPUs held out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,13 +36,22 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from nnzbench.advise.answer import FAR, FAR_OCTAVES
 from nnzbench.facts.nearby import UNSTRUCTURED, kind_of
 from nnzbench.kernels.cost_rule import fit_constants
+from nnzbench.plans.gpus import Gpu
+from nnzbench.predict.model import carried
+from nnzbench.problems.experiment import WARM
 
 Floats = NDArray[np.float64]
 Kinds = NDArray[np.str_]
 
+FAR_OCTAVES = 3.0
+"""With nothing recorded nearer, an estimate is a guess."""
+FAR = f"is not recorded within {FAR_OCTAVES:g} octaves"
+"""Why an estimate is a guess that nothing recorded is near, as what follows the kernel's name."""
+ASKED = 0.92
+"""Share of held-out errors that an interval holds, to hold nine in ten times of layers that were not looked at."""
+INDEX_BYTES = 4
 NEAREST = 6
 """Recorded problems that are told as the nearest."""
 FOLDS = 5
@@ -62,6 +77,18 @@ class Sizes:
     """Of its pattern, as `facts.nearby.kind_of` names it. The time of a dense product does not depend on it."""
 
 
+@dataclass(frozen=True)
+class Carry:
+    """How one kernel's times on a recorded GPU are those of another."""
+
+    source: Gpu
+    target: Gpu
+    factor: float
+    """By what a library's times are off beyond what data sheets say, from published ones."""
+    within: float
+    """Fraction that nine in ten of such times, held out GPU by GPU, are within."""
+
+
 Table = dict[str, Floats]
 _SIZES = ("m", "k", "n", "nnz")
 
@@ -69,13 +96,29 @@ _SIZES = ("m", "k", "n", "nnz")
 class Model:
     """The recorded rows of one kernel in one arithmetic under one policy, and what follows from them.
 
-    No time is estimated below `least_us`, what a launch of any kernel takes at least. A `library` may have another
-    algorithm for other widths.
+    No time is estimated below `least_us`, what a launch of any kernel takes at least, or below what memory of `gpu`
+    takes for its operands. A `library` may have another algorithm for other widths.
     """
 
     def __init__(
-        self, rows: pd.DataFrame, dense: bool, sddmm: bool, item: int, least_us: float = 0.0, library: bool = False
+        self,
+        rows: pd.DataFrame,
+        dense: bool,
+        sddmm: bool,
+        item: int,
+        least_us: float = 0.0,
+        library: bool = False,
+        *,
+        policy: str = "hot",
+        math_class: str = "f32",
+        gpu: Gpu | None = None,
+        carry: Carry | None = None,
+        halved: bool = False,
+        coded: bool = False,
     ) -> None:
+        self._policy, self._math, self._gpu, self._carry = policy, math_class, gpu, carry
+        self._halved, self._coded = halved, coded
+        """Whether half of all weights are kept, for sparse tensor cores, and whether in fewer bits than a value has."""
         self.rows = rows.reset_index(drop=True)
         self._library = library
         self._dense, self._sddmm, self._item, self._least_us = dense, sddmm, item, least_us
@@ -139,7 +182,32 @@ class Model:
         """Estimated microseconds of each."""
         arrays, kinds = self._not_narrower(_arrays(sizes), self.widths.min()), self._kinds([one.kind for one in sizes])
         alike = _likeness(self._coordinates(*arrays), self._places, kinds, self.kinds)
-        return self._fitted.at(self._costs(*arrays), alike)
+        found = self._fitted.at(self._costs(*arrays), alike)
+        if carry := self._carry:
+            floors = self.rows.get("floor_us", pd.Series(dtype=float)).dropna()
+            launch = float(floors.median()) if len(floors) else 0.0
+            found = carry.factor * carried(found, launch, self._work(*arrays), carry.source, carry.target, self._policy)
+        found = np.maximum(found, self._memory_us(*_arrays(sizes)))
+        return found
+
+    def _work(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> pd.DataFrame:
+        """Operations and bytes, as of the recorded rows: CSR, or every weight of a dense product."""
+        stored = m * k if self._dense else nnz
+        weights = self._item * stored if self._dense else (self._item + INDEX_BYTES) * nnz + INDEX_BYTES * (m + 1)
+        moved = (self._item * m * k / 2 if self._halved else weights) + self._item * n * (np.minimum(k, stored) + m)
+        table = pd.DataFrame({"flops": 2 * stored * n, "bytes": moved, "m": m, "n": n})
+        return table.assign(kind="dense" if self._dense or self._halved else "sparse", math=self._math)
+
+    def _memory_us(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Floats:
+        """Least microseconds for the operands' bytes: all of them from memory, or if hot what L2 does not hold."""
+        if self._gpu is None or self._sddmm:
+            return np.zeros_like(m)
+        stored = m * k if self._dense else nnz
+        weights = 0.0 if self._coded else self._item * stored
+        moved = weights + self._item * n * (np.minimum(k, stored) + m)
+        held = self._gpu.l2_mb * 2**20 if self._policy in WARM else 0.0
+        least: Floats = np.maximum(moved - held, 0.0) * 1e-3 / self._gpu.bandwidth_gbs
+        return least
 
     def held_out_error(self, kind: str = UNSTRUCTURED) -> float:
         """Mean of |estimate / measured - 1| over rows whose layer sizes (m x k) the estimate had not seen.
@@ -147,16 +215,27 @@ class Model:
         Over those of the kind of pattern, or over all where that is more: a kind may have two rows, met by chance.
         """
         parts = (self._held_out, self._held_out[self.kinds == kind])
-        return float(np.max([one.mean() for one in parts if one.size]))
+        return float(np.max([np.abs(np.expm1(one)).mean() for one in parts if one.size]))
+
+    def within(self, kind: str = UNSTRUCTURED, known: NDArray[np.bool_] | None = None) -> float:
+        """Fraction that nine in ten times of unseen layer sizes are within: the interval of an estimate.
+
+        A quantile of the held-out errors, as conformal prediction takes it; over the kind of pattern or over all as
+        `held_out_error`, of the rows `known` where not of all.
+        """
+        some = np.ones(self._us.size, bool) if known is None else known
+        parts = (self._held_out[some], self._held_out[some & (self.kinds == kind)])
+        off = max(quantile(np.abs(one)) for one in parts if one.size)
+        return float(np.expm1(np.hypot(off, np.log1p(self._carry.within)) if self._carry else off))
 
     @cached_property
     def _held_out(self) -> Floats:
-        """Of each row; NaN where all have the same layer sizes."""
+        """Of each row the logarithm of estimate over measured; NaN where all have the same layer sizes."""
         found = np.full(self._us.size, np.nan)
         for number in range(FOLDS):
             out = self.folds == number
             if not out.all():
-                found[out] = self.errors(out)
+                found[out] = np.log(self.estimates(out) / self._us[out])
         return found
 
     @cached_property
@@ -227,6 +306,11 @@ class Model:
         distances = self._octaves(_arrays([sizes]))[0]
         order = np.lexsort((self.kinds != sizes.kind, distances.round(1)))[:NEAREST]
         return [(float(distances[at]), self.rows.iloc[at]) for at in order]
+
+
+def quantile(off: Floats) -> float:
+    """Of errors, what the next of their kind is within nine times in ten: the largest of few."""
+    return float(np.sort(off)[min(off.size, math.ceil(ASKED * (off.size + 1))) - 1])
 
 
 class _Fit:

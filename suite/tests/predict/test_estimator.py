@@ -1,5 +1,6 @@
 """Times from sizes: what an estimate may be carried to, and what not."""
 
+import math
 from itertools import product
 from types import SimpleNamespace
 
@@ -7,19 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnzbench.advise.answer import FAR
 from nnzbench.advise.estimate import packing_ms
-from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.recorded import LEAST_CERTAIN, certain_hot
+from nnzbench.plans.gpus import gpus
+from nnzbench.predict.estimator import FAR, Carry, Model, Sizes, quantile
+from nnzbench.predict.model import MEMORY, bound, carried
 
 
-def modelled(widths, law, dense=False, library=False):
+def modelled(widths, law, dense=False, library=False, **more):
     """A model of rows that follow a law of their sizes."""
     rows = [
         {"m": m, "k": k, "n": n, "nnz": m * k // 10, "median_us": law(m, k, n, m * k // 10), "source": "uniform:0"}
         for m, k, n in product((256, 512, 1024), (256, 1024), widths)
     ]
-    return Model(pd.DataFrame(rows), dense, False, 4, library=library)
+    return Model(pd.DataFrame(rows), dense, False, 4, library=library, **more)
 
 
 def at(model, n):
@@ -101,3 +103,51 @@ def test_a_kernel_is_certain_by_its_hot_times_in_the_types_own_arithmetic():
     }
     assert [kernel for kernel, _ in certain_hot(models, "f32", "2:4")] == ["ring"]
     assert not list(certain_hot(models, "f32", "balanced"))
+
+
+@pytest.fixture
+def uneven():
+    """A model whose held-out errors are known: of plain rows 0.1, of a kind of pattern with 30 rows 0.3."""
+    model = modelled((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n)
+    model.kinds = np.where(np.arange(60) < 30, "unstructured", "2:4")
+    model.__dict__["_held_out"] = np.log(np.where(np.arange(60) < 30, 1.1, 1.3))
+    return model
+
+
+def test_the_error_of_an_estimate_is_the_larger_of_its_kind_of_pattern_and_of_all(uneven):
+    assert uneven.held_out_error("2:4") == pytest.approx(0.3)
+    assert uneven.held_out_error("unstructured") == pytest.approx(0.2)  # all together
+    assert uneven.within("2:4") == uneven.within("unstructured") == pytest.approx(0.3)
+    some = np.arange(60) < 30
+    assert uneven.within("unstructured", some) == pytest.approx(0.1)
+
+
+def test_an_interval_holds_nine_in_ten_and_of_few_all():
+    off = np.arange(1, 101) / 100
+    assert 0.9 <= np.mean(off <= quantile(off)) < 0.95
+    assert quantile(off[:5]) == off[4]
+
+
+def test_an_interval_on_another_gpu_joins_the_errors_of_both(uneven):
+    carry = Carry(gpus()["nvidia-h200"], gpus()["nvidia-a100-sxm4-40gb"], 1.0, 0.5)
+    uneven._carry = carry
+    assert math.log1p(uneven.within("2:4")) == pytest.approx(math.hypot(math.log(1.3), math.log(1.5)))
+
+
+def test_an_estimate_on_another_gpu_is_what_the_record_of_one_problem_becomes_there():
+    """The same rule as `nnzbench predict` has for a single recorded time."""
+    source, target = gpus()["nvidia-h200"], gpus()["tesla-t4"]
+    here = modelled((8, 32, 128), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n)
+    there = modelled((8, 32, 128), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n, carry=Carry(source, target, 2.0, 0.1))
+    sizes = Sizes(512, 1024, 32, 52428)
+    us = here.at([sizes])
+    work = there._work(*(np.array([float(one)]) for one in (512, 1024, 32, 52428)))
+    assert there.at([sizes]) == pytest.approx(2 * carried(us, 0.0, work, source, target, "hot"))
+    assert there.at([sizes]) > 2 * us
+
+
+def test_cold_operands_come_from_memory_however_few_they_are():
+    gpu = gpus()["nvidia-h200"]
+    work = pd.DataFrame({"flops": [1.0], "bytes": [1e6], "m": [64], "n": [8], "kind": "sparse", "math": "f32"})
+    assert bound(work, gpu, "cold")[0] == pytest.approx(1e3 / (MEMORY * gpu.bandwidth_gbs), rel=0.01)
+    assert bound(work, gpu)[0] < bound(work, gpu, "cold")[0]
