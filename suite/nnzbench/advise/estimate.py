@@ -169,7 +169,7 @@ class _Asked:
         and that GPU's name."""
         if not unknown or self._recorded.source is None or self._layer.matrix.sparsity < FEW_ZEROS:
             return None, ""
-        there = self._recorded.on_source().models(self._question.op, self._dtype)
+        there = self._recorded.on_source.models(self._question.op, self._dtype)
         hot = {key[:2]: model for key, model in there.items() if key[1:] == (self._dtype, "hot")}
         us = {key: float(model.at([sizes])[0]) for key, model in hot.items() if not model.guess(sizes)}
         dense = min((one for key, one in us.items() if about(key[0]).work == "dense"), default=0.0)

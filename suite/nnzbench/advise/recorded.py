@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,10 @@ class Recorded:
         bar = error_bar(kernel, math_class, self.source, self.target)
         return Carry(self.source, self.target, library_factor(kernel, math_class, self.source, self.target), bar)
 
+    @cached_property
     def on_source(self) -> Recorded:
         """The same as estimates of the GPU that they were recorded on."""
-        found = Recorded(self.source.slug if self.source else self.gpu, self._frame)
-        self.on_source = lambda: found  # type: ignore[method-assign]
-        return found
+        return Recorded(self.source.slug if self.source else self.gpu, self._frame)
 
     def _least_us(self, policy: object) -> float:
         frame = self._frame
