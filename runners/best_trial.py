@@ -41,7 +41,6 @@ from nnzbench.problems.sources import find_real
 from nnzbench.progress import Lines
 from nnzbench.records.folder import Results, drop_cut_off_line
 from nnzbench.records.record import Record, RecordError
-from nnzbench.records.selection import math_class
 from nnzbench.report.text import commit, markdown
 
 LINES = "trial.jsonl"
@@ -116,7 +115,7 @@ def fastest(rows: Iterable[Record], dtype: DType) -> tuple[dict[str, float], str
     timed = sorted(
         (row.median_us, row.kernel, row.variant)
         for row in rows
-        if row.policy == "hot" and row.median_us and math_class(row) == dtype
+        if row.policy == "hot" and row.median_us and row.math == dtype
     )
     least = {kernel: us for us, kernel, _ in reversed(timed)}
     sparse = ((f"{kernel} {variant}", us) for us, kernel, variant in timed if about(kernel).work != "dense")

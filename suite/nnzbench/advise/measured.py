@@ -29,7 +29,6 @@ from nnzbench.problems.problem import DType, Problem, name_of
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Record
-from nnzbench.records.selection import math_class
 
 BUDGET_S = 60.0
 """Seconds for one matrix, all widths together."""
@@ -188,7 +187,7 @@ def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes
     """One entry per kernel and arithmetic, with the fastest time under each policy; one per kernel that has none."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
-        groups.setdefault((row.kernel, math_class(row)), []).append(row)
+        groups.setdefault((row.kernel, row.math), []).append(row)
     worked = {kernel for (kernel, _), group in groups.items() if any(row.status == "ok" for row in group)}
     for (kernel, math_name), group in groups.items():
         right = [row for row in group if row.status == "ok"]

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.facts import marks
 from nnzbench.facts.nearby import CHECKS, UNSTRUCTURED, kind_of
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
@@ -35,9 +34,9 @@ from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
 from nnzbench.records import files, shown
 from nnzbench.records.beside import TUNING
+from nnzbench.records.describe import class_of
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
-from nnzbench.records.selection import class_of, maths_of
 
 FEWEST = 16
 """Recorded problems of a kernel from which on its time is estimated."""
@@ -227,15 +226,15 @@ def _source(target: Gpu, known: Sequence[str], folders: Sequence[Path]) -> str |
 
 
 def _read(folder: Path) -> pd.DataFrame:
-    file, tuning = files.records_file(folder), folder / TUNING.file
-    refuse_links(file, tuning)
-    frame = shown.read(file)[[*_USED, "device"]]
+    file = files.records_file(folder)
+    refuse_links(file, folder / TUNING.file)
+    frame = shown.read(file)[[*_USED, "math", "role", "step", "search"]]
     frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(USUAL)]
     # a step of a network is not the product that it is recorded as
-    frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
+    frame = frame[~frame["step"].isin(("attention", "pointwise", "depthwise"))]
     frame = frame[~frame["variant"].str.contains(BLOCKED)]
-    libraries = frame[frame["kernel"].isin([one for one in frame["kernel"].unique() if about(one).role == "library"])]
-    frame = frame.assign(math=maths_of(frame), cut_short=marks.cut_short(libraries, tuning)).drop(columns="device")
+    short = frame["search"].isin(("first", "some")) & (frame["role"] == "library")
+    frame = frame.assign(cut_short=frame["search"].where(short, "")).drop(columns=["role", "step", "search"])
     return frame[(frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0)]
 
 

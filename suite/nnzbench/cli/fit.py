@@ -63,8 +63,8 @@ def _lengths(record: Record) -> NDArray[np.int64] | None:
     sizes = (record.m, record.k, record.n)
     # Named by its pattern, so that problems which share a matrix share the work.
     op: Op = "sddmm" if record.op == "sddmm" else "spmm"
-    problem = Problem(record.experiment, record.pattern, op, *sizes, record.sparsity, record.source)
-    return _lengths_of(problem, record.pattern)
+    problem = Problem(record.experiment, record.pattern_hash, op, *sizes, record.sparsity, record.source)
+    return _lengths_of(problem, record.pattern_hash)
 
 
 RULES: Mapping[str, tuple[Callable[[Sequence[Record]], list[Trial]], Callable[[Sequence[Record]], dict[str, str]]]] = {
@@ -116,8 +116,8 @@ def rule(records: tuple[Path, ...], rules: tuple[str, ...], judged: tuple[Path, 
 def _judge(name: str, others: Sequence[Record], judged: Sequence[Record], path: Path) -> None:
     """Scores on one file, by type of values, of constants fitted to other files' matrices that it does not have."""
     make, heuristic = RULES[name]
-    seen = {record.pattern for record in judged}
-    training = make([record for record in others if record.pattern not in seen])
+    seen = {record.pattern_hash for record in judged}
+    training = make([record for record in others if record.pattern_hash not in seen])
     for dtype in sorted({record.dtype for record in judged}):
         rows = [record for record in judged if record.dtype == dtype]
         trials = make(rows)

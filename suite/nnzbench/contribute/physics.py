@@ -190,7 +190,7 @@ def copies(rows: pd.DataFrame) -> Iterator[str]:
 
 def numbers(row: Record) -> Iterator[str]:
     """Sizes, work and times that contradict one another."""
-    if row.pattern:
+    if row.pattern_hash:
         for column in ("m", "k", "n"):
             if getattr(row, column) < 1:
                 yield f"`{column}` is {getattr(row, column)}"
@@ -228,17 +228,17 @@ def _flops(row: Record) -> float | None:
 
 def sources(rows: Sequence[Record]) -> Iterator[str]:
     """Patterns against the indices of the collections, and against what generates them."""
-    made = [row for row in rows if row.pattern]
+    made = [row for row in rows if row.pattern_hash]
     seen: dict[Matrix, str] = {}
     told: set[str] = set()
     again = 0
-    for row in {(row.problem, row.source, row.pattern, row.nnz): row for row in made}.values():
+    for row in {(row.problem, row.source, row.pattern_hash, row.nnz): row for row in made}.values():
         kind, _, name = row.source.partition(":")
         if kind in ("dlmc", "weights"):
             key = matrix(row.source, row.op, row.shape)
-            if seen.setdefault(key, row.pattern) != row.pattern and row.source not in told:
+            if seen.setdefault(key, row.pattern_hash) != row.pattern_hash and row.source not in told:
                 told.add(row.source)
-                yield f"{row.source} has two patterns, {seen[key]} and {row.pattern}"
+                yield f"{row.source} has two patterns, {seen[key]} and {row.pattern_hash}"
             yield from _indexed(row, kind, name)
         elif kind in _MADE and again < _MOST_REGENERATED and row.m * max(row.k, 1) <= _REGENERATED:
             again += 1
@@ -271,5 +271,6 @@ def _generated(row: Record) -> Iterator[str]:
         return
     if matrix.nnz != row.nnz:
         yield f"{row.source} makes {matrix.nnz} nonzeros for {row.problem}, and its rows have {row.nnz}"
-    elif matrix.pattern_hash() != row.pattern:
-        yield f"{row.source} makes the pattern {matrix.pattern_hash()} for {row.problem}, its rows have {row.pattern}"
+    elif matrix.pattern_hash() != row.pattern_hash:
+        made = matrix.pattern_hash()
+        yield f"{row.source} makes the pattern {made} for {row.problem}, its rows have {row.pattern_hash}"

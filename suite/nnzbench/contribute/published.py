@@ -19,7 +19,6 @@ from statistics import median, quantiles
 from nnzbench import paths
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.record import Record, RecordError, read_frame, read_records
-from nnzbench.records.selection import math_class
 
 REAL = ("dlmc:", "weights:")
 """Sources that are the same file on every machine."""
@@ -37,8 +36,8 @@ def faults(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
 
     A set that lies there itself is compared with the others. Without published records there is nothing to say.
     """
-    made = [row for row in rows if row.pattern and row.source.startswith(REAL)]
-    mine = {matrix(row.source, row.op, row.shape): row.pattern for row in made}
+    made = [row for row in rows if row.pattern_hash and row.source.startswith(REAL)]
+    mine = {matrix(row.source, row.op, row.shape): row.pattern_hash for row in made}
     other: dict[Matrix, str] = {}
     for name, patterns in _elsewhere(folder) if mine else ():
         for key in patterns.keys() & mine.keys():
@@ -66,7 +65,9 @@ def _patterns(path: Path, _changed: int, _size: int) -> Mapping[Matrix, str]:
         rows = read_frame(path)
     except (OSError, RecordError):
         return {}
-    rows = rows.loc[(rows["pattern"] != "") & rows["source"].str.startswith(REAL), ["source", "op", "shape", "pattern"]]
+    rows = rows.loc[
+        (rows["pattern_hash"] != "") & rows["source"].str.startswith(REAL), ["source", "op", "shape", "pattern_hash"]
+    ]
     found: dict[Matrix, str] = {}
     for source, op, shape, pattern in rows.drop_duplicates().itertuples(index=False):
         found.setdefault(matrix(source, op, shape), pattern)
@@ -113,7 +114,7 @@ def notes(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
 
 def _selected(rows: Sequence[Record]) -> dict[Key, Record]:
     return {
-        (row.problem, row.dtype, row.kernel, row.policy, math_class(row)): row
+        (row.problem, row.dtype, row.kernel, row.policy, row.math): row
         for row in rows
         if row.selected and row.median_us is not None and row.limit_us is not None and row.floor_us is not None
     }

@@ -26,7 +26,7 @@ from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import NETWORKS, DType
 from nnzbench.records.beside import ENERGY, TUNING, Scope, Tuning, Window
 from nnzbench.records.record import Record
-from nnzbench.records.selection import listed, math_class
+from nnzbench.records.selection import listed
 from nnzbench.records.shown import DEEPEST, LONGEST, TABLES
 
 LOOSEST = {"f32": "winograd", "f16": "f16_sums"}
@@ -44,7 +44,7 @@ _WORDS: dict[str, Sequence[str]] = {
 _NAMES = {
     "problem": re.compile(r"[A-Za-z0-9._]{1,200}"),
     "shape": re.compile(r"[a-z0-9_]{0,100}"),
-    "pattern": re.compile(r"[0-9a-f]{0,16}"),
+    "pattern_hash": re.compile(r"[0-9a-f]{0,16}"),
     "source": re.compile(r"[A-Za-z0-9_./:%+-]{0,200}"),
     "variant": re.compile(r"[A-Za-z0-9_.:+-]{0,120}"),
     "gpu": re.compile(r"[a-z0-9-]{1,80}"),
@@ -99,7 +99,7 @@ def rows(found: Sequence[Record]) -> Iterator[str]:
 def errors(found: Sequence[Record]) -> Iterator[str]:
     """Rows that passed no check: their error is above what their arithmetic may have."""
     for line, row in enumerate(found, start=2):
-        math = math_class(row)
+        math = row.math
         network = math == "f8" and row.shape in NETWORKS
         most = TOLERANCE["f8_network" if network else LOOSEST.get(math, math)]
         if row.status == "ok" and row.relative_error is not None and row.relative_error > most:

@@ -22,9 +22,9 @@ from nnzbench.records.beside import ENERGY, MEMORY, TUNING, Window
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch
 from nnzbench.records.record import KEY, Record, RecordError, read_frame, read_records
-from nnzbench.records.selection import fastest, maths_of
+from nnzbench.records.selection import fastest
 
-PER_PROBLEM = ("op", "m", "k", "n", "shape", "sparsity", "nnz", "pattern", "source")
+PER_PROBLEM = ("op", "m", "k", "n", "shape", "sparsity", "nnz", "pattern_hash", "source")
 """What all rows of one problem have in common."""
 BESIDE = ("standin", "uniform")
 """Folders below a result set that hold the same experiment on generated patterns."""
@@ -144,10 +144,10 @@ def _rows(rows: Sequence[Record], frame: pd.DataFrame, untimed: bool) -> Iterato
     twice = [key for key, count in Counter(row.key for row in rows).items() if count > 1]
     if twice:
         yield f"{len(twice)} rows are there more than once: {selection.listed([' '.join(key) for key in twice], 2)}"
-    made = frame.loc[frame["pattern"] != "", ["problem", *PER_PROBLEM]].drop_duplicates()  # others know less
+    made = frame.loc[frame["pattern_hash"] != "", ["problem", *PER_PROBLEM]].drop_duplicates()  # others know less
     if len(ambiguous := made.loc[made["problem"].duplicated(), "problem"].unique()):
         yield f"the rows of one problem disagree on what it is: {selection.listed(sorted(ambiguous))}"
-    if (fastest(frame.assign(math=maths_of(frame))) != frame["selected"]).any():
+    if (fastest(frame) != frame["selected"]).any():
         yield "`selected` does not mark the fastest correct row of each kernel"
     for at, row in enumerate(rows, start=2):  # a cell never holds a newline
         yield from (f"line {at}: {text}" for text in _one(row, untimed))
@@ -156,7 +156,7 @@ def _rows(rows: Sequence[Record], frame: pd.DataFrame, untimed: bool) -> Iterato
 def _one(row: Record, untimed: bool) -> Iterator[str]:
     if not untimed and row.device != "cpu" and row.status == "ok" and row.median_us is None:
         yield "a row with status 'ok' has no time"
-    if row.pattern:
+    if row.pattern_hash:
         elements = row.m * (row.n if row.op == "sddmm" else row.k)
         counted = 1 - row.nnz / elements if elements else math.nan
         if not abs(row.sparsity - counted) <= _SPARSITY_DIGITS:

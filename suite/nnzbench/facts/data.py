@@ -26,7 +26,7 @@ ROW = (
 )  # fmt: skip
 """What is kept of the row that stands for a side."""
 UNASKED = {
-    "schema", "experiment", "pattern", "gpu", "reason", "samples", "prepare_ms", "compile_ms", "registers",
+    "schema", "experiment", "pattern_hash", "gpu", "reason", "samples", "prepare_ms", "compile_ms", "registers",
     "shared_bytes", "spill_bytes", "code_bytes", "untuned",
 }  # fmt: skip
 """Columns of records that no comparison asks for."""

@@ -7,29 +7,11 @@ on the real one and others on its calibrated stand-in, is one problem.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from nnzbench.kernels.registry import about, known
-from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.problems.problem import INTERCHANGEABLE, case_of, parse
-from nnzbench.records.beside import outgrown
-from nnzbench.records.record import RecordError
 from nnzbench.records.selection import few
-
-_KEY = ("problem", "dtype", "kernel", "device")
-
-
-def unfinished(frame: pd.DataFrame, path: Path) -> pd.Series[bool]:
-    """Of each row, whether it is a timed one of a kernel whose candidates a run did not come to the end of.
-
-    `path` is the run's tuning.csv, one line per kernel, problem and policies that were finished; without it none is.
-    """
-    if not path.is_file():
-        return pd.Series(False, frame.index)
-    return (frame["status"] == "ok") & ~_among(frame, _by_policy(_read(path)), "policy")
 
 
 def sentences(rows: pd.DataFrame) -> list[str]:
@@ -41,81 +23,6 @@ def sentences(rows: pd.DataFrame) -> list[str]:
         f"`{kernel}` is not drawn on {few(list(found), 1)}: the run ended before its last candidate."
         for kernel, found in problems.items()
     ]
-
-
-def cut_short(frame: pd.DataFrame, path: Path) -> pd.Series[str]:
-    """Of each row, where the run stopped short of its kernel's candidates: `first`, `some` or empty.
-
-    `first` after the first choices, as its time was over; `some` after as few as it was asked to try. Empty where all
-    were tried or there is nothing to tune, and where no file says: such runs are of before runs could stop short. A run
-    to the end that did not know a first choice of a later, shorter one counts as `some`: the kernel has more candidates
-    since. One over the pruned matrix says nothing where a library multiplies by the unpruned one since.
-    """
-    short = pd.Series("", frame.index, dtype=str)
-    if not path.is_file() or "scope" not in (table := _read(path)):
-        return short
-    table = table[table["kernel"].isin(frame["kernel"].unique())]
-    scope = table["scope"].fillna("all")
-    scopes = pd.Categorical(scope.mask(_outgrown(table, scope), "some"), ["all", "some", "first"], ordered=True)
-    each_one = _by_policy(table.assign(scope=scopes)).reset_index()
-    widest = each_one[~_of_superseded(each_one)].sort_values("scope").drop_duplicates([*_KEY, "policy"])
-    found = _joined(frame, widest[[*_KEY, "policy", "scope"]])
-    done = frame["kernel"].isin([name for name in frame["kernel"].unique() if about(name).nothing_to_tune])
-    return short.mask(found.isin(["some", "first"]) & ~done, found)
-
-
-def _of_superseded(table: pd.DataFrame) -> pd.Series[bool]:
-    """Of each line and policy, whether the rows of its search are `selection.superseded`, by those of another."""
-    if "untuned" not in table:
-        return pd.Series(False, table.index)
-    named = table["untuned"].fillna("").str.contains(UNPRUNED)
-    here = table.assign(named=named).groupby([*_KEY, "policy"])["named"].transform("any")
-    return here & ~named
-
-
-def _outgrown(table: pd.DataFrame, scope: pd.Series[str]) -> pd.Series[bool]:
-    """Of each line, whether its kernel, one of this suite, is `outgrown` there."""
-    if "untuned" not in table:
-        return pd.Series(False, table.index)
-    ours = [name for name in table["kernel"].unique() if name in known() and about(name).role != "library"]
-    named = table.assign(scope=scope, untuned=table["untuned"].fillna(""))
-    found = outgrown(named[named["kernel"].isin(ours)].itertuples(index=False))
-    return pd.Series([key in found for key in table[[*_KEY]].itertuples(index=False, name=None)], table.index, bool)
-
-
-def chosen_untuned(frame: pd.DataFrame, path: Path) -> pd.Series[bool]:
-    """Of each row, whether a rule, the paper or the library itself chose its variant; False where no file says."""
-    table = _read(path) if path.is_file() else pd.DataFrame()
-    if "untuned" not in table:
-        return pd.Series(False, frame.index)
-    named = table.dropna(subset=["untuned"])
-    return _among(frame, named.assign(variant=named["untuned"].str.split()).explode("variant"), "variant")
-
-
-def _by_policy(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(policy=table["policies"].str.split("+")).explode("policy")
-
-
-def _among(frame: pd.DataFrame, table: pd.DataFrame, column: str) -> pd.Series[bool]:
-    """Of each row, whether the table has its problem, dtype, kernel and device with its value of the column."""
-    return _joined(frame, table[[*_KEY, column]].drop_duplicates().assign(known=True)).notna()
-
-
-def _joined(frame: pd.DataFrame, table: pd.DataFrame) -> pd.Series[Any]:
-    """The table's last column at the row that agrees in the others; NaN where none does."""
-    *key, value = table.columns
-    return frame[key].merge(table, how="left")[value].set_axis(frame.index)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(path, dtype=dict.fromkeys((*_KEY, "policies", "scope", "untuned"), str))
-        missing = [name for name in (*_KEY, "policies", "seconds") if name not in table]
-    except ValueError as error:
-        raise RecordError(f"{path}: not a tuning table ({error})") from None
-    if missing:
-        raise RecordError(f"{path}: not a tuning table (column '{missing[0]}' is missing)")
-    return table
 
 
 STANDIN = "standin"

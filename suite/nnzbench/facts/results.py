@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from nnzbench.facts import marks
-from nnzbench.kernels.registry import about, role_of
+from nnzbench.kernels.registry import about
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.measure.roofline import recorded_us
 from nnzbench.plans.gpus import Peaks, peaks_of
@@ -24,7 +24,7 @@ from nnzbench.records.beside import MEMORY, TUNING
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import KEY, RecordError, frame_of, place
-from nnzbench.records.selection import CONTEST, each_once, fastest, maths_of, superseded
+from nnzbench.records.selection import CONTEST, fastest, superseded
 
 PRODUCTS = ("cublas", "cublaslt")
 """Dense libraries that multiply by the matrix before pruning, too."""
@@ -53,7 +53,8 @@ class ResultSet:
 
     `limit_us` is `roofline.recorded_us`. Added are `math`, `role` (`kernel.role_of`), `limit_share`, `gflops`, and
     `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
-    (`marks.chosen_untuned`) and `cut_short` (`marks.cut_short`); `superseded` (`selection.superseded`). Rows of a
+    (a rule, the paper or the library itself chose its variant) and `cut_short` (`first` or `some` of its kernel's
+    candidates were tried, see `Record.search`; else empty); `superseded` (`selection.superseded`). Rows of a
     stand-in are those of the real pattern's problem (`marks.joined`)."""
     device: str
     left_out: tuple[str, ...]
@@ -108,15 +109,14 @@ def load(folder: Path) -> ResultSet:
 
 @functools.cache
 def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
-    folder, tuning = path.parent, path.with_name("tuning.csv")
+    folder = path.parent
     recorded = shown.read(path)
     if recorded.empty:
         raise RecordError(f"{path}: there is a header and no row")
-    recorded = recorded.assign(math=maths_of(recorded))
     _check(path, recorded)
     devices = sorted(recorded["device"].unique(), key=_device_rank)
     kept = recorded if len(devices) == 1 else recorded[recorded["device"] == devices[0]]
-    unfinished = marks.unfinished(kept, tuning)
+    unfinished = (kept["status"] == "ok") & (kept["search"] == "")
     left = kept[unfinished]
     kept = (kept[~unfinished] if len(left) else kept).reset_index(drop=True)
     environments = {name: read_environment(folder, name) for name in kept["environment"].unique()}
@@ -126,8 +126,8 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     measured = derived(kept).assign(
         superseded=superseded(kept),
         memory_bytes=_memory(kept, folder),
-        untuned=marks.chosen_untuned(kept, tuning),
-        cut_short=marks.cut_short(kept, tuning),
+        untuned=kept["choice"] != "search",
+        cut_short=kept["search"].replace("all", ""),
     )
     frame, patterns = marks.joined(measured)
     return ResultSet(
@@ -166,15 +166,14 @@ def _memory(frame: pd.DataFrame, folder: Path) -> list[float]:
 def nothing(folder: Path) -> ResultSet:
     """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
     empty = frame_of(())
-    frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, cut_short="")
+    frame = derived(empty).assign(memory_bytes=math.nan, cut_short="")
     frame = frame.assign(untuned=False, superseded=False)
     return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, ())
 
 
 def derived(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `read_frame` and `math` (`maths_of`) with `role`, `limit_share` and `gflops`."""
+    """The rows of `read_frame` with `limit_share` and `gflops`."""
     return frame.assign(
-        role=each_once(frame, ["kernel", "variant"], role_of),
         limit_share=frame["limit_us"] / frame["median_us"],
         gflops=frame["flops"] / frame["median_us"] / 1e3,
     )

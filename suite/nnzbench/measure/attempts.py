@@ -24,13 +24,16 @@ from nnzbench.plans.plan import Candidate, Resources
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.problem import Problem
 from nnzbench.progress import RunProgress
+from nnzbench.records import describe
 from nnzbench.records.beside import Memory
+from nnzbench.records.describe import class_of
 from nnzbench.records.folder import Results
 from nnzbench.records.record import SCHEMA, Key, Record, Verdict, is_fault, verdict
-from nnzbench.records.selection import class_of
 
 HANG_S = 300.0
 """Longest a candidate may take in all: checking the largest convolutions and some searches take tens of seconds."""
+CAPTURED = ("hot", "stream")
+"""Policies whose launches are replayed as a graph where they can be."""
 CHECK = "check"
 """Policy of rows from the processor, which are checked and never timed."""
 _NO_RESOURCES = dict.fromkeys(Resources.__annotations__)
@@ -243,11 +246,12 @@ class Attempts:
                      "sm_clock_mhz": timed.sm_clock_mhz, "limit_us": None}  # fmt: skip
             if work and not about(kernel).part:
                 times["limit_us"] = roofline_us(work, peaks, policy, math)
+        of_candidate = describe.of_candidate(kernel, variant, problem.dtype)
         return Record(
             schema=SCHEMA, experiment=self.experiment, problem=problem.name, op=problem.recorded_op,
             **{name: getattr(problem, name) for name in ("m", "k", "n", "shape", "dtype", "source")},
             sparsity=operands.sparse.sparsity if operands else problem.sparsity,
-            nnz=operands.sparse.nnz if operands else 0, pattern=operands.pattern if operands else "",
+            nnz=operands.sparse.nnz if operands else 0, pattern_hash=operands.pattern if operands else "",
             kernel=kernel, variant=variant, selected=False, device=device.name, gpu=device.gpu, arch=device.arch,
             policy=policy, status="unsupported" if refused else outcome.status,
             reason=paths.without_folders(refused or outcome.reason or _remarks(timed, outcome, policy)), **times,
@@ -255,6 +259,11 @@ class Attempts:
             floor_us=peaks.floor_us(policy), prepare_ms=outcome.prepare_ms, compile_ms=outcome.compile_ms, **resources,
             relative_error=outcome.error if outcome.error is None or outcome.error < float("inf") else None,
             environment=self.results.environment,
+            **describe.of_problem(problem), **of_candidate._asdict(),
+            settled=timed is not None and bool(timed.stable) and not timed.behind,
+            throttled=", ".join(timed.throttled) if timed else "",
+            captured=timed is not None and policy in CAPTURED and bool(outcome.capturable),
+            search="", metric="us",
         )  # fmt: skip
 
     def recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
@@ -331,6 +340,6 @@ def _remarks(timed: Measurement | None, outcome: Outcome, policy: str) -> str:
         remarks.append("ended early, clearly behind a faster candidate")
     elif not timed.stable:
         remarks.append("median not settled within the time limit")
-    if policy in ("hot", "stream") and not outcome.capturable:
+    if policy in CAPTURED and not outcome.capturable:
         remarks.append("stream launches, not a graph")
     return "; ".join(remarks)

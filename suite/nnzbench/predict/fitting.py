@@ -30,7 +30,7 @@ def _timed(records: Iterable[Record], op: str) -> Iterator[Record]:
 
 
 def _contest(record: Record) -> str:
-    return f"{record.gpu}/{record.experiment}/{record.problem}/{record.dtype}/{record.pattern}"
+    return f"{record.gpu}/{record.experiment}/{record.problem}/{record.dtype}/{record.pattern_hash}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Tuning(Generic[Chosen]):
             rows = lengths(record) if one is not None else None
             if one is not None and rows is not None and record.median_us is not None:
                 features = self.features(one, rows, size, itemsize, sm_count(record.arch))
-                trials.append(Trial(_contest(record), record.pattern, one.name, features, record.median_us))
+                trials.append(Trial(_contest(record), record.pattern_hash, one.name, features, record.median_us))
         return trials
 
     def heuristic_choices(self, records: Iterable[Record]) -> dict[str, str]:
@@ -91,7 +91,7 @@ def family_trials(records: Iterable[Record], lengths: Lengths, rule: str = "fami
         if rows is not None and record.median_us is not None:
             size, sms = DENSE_BYTES[record.dtype], sm_count(record.arch)
             features = family_features(record.kernel, record.k, record.n, rows, itemsize=size, sms=sms)
-            trials.append(Trial(_contest(record), record.pattern, record.kernel, features, record.median_us))
+            trials.append(Trial(_contest(record), record.pattern_hash, record.kernel, features, record.median_us))
     return trials
 
 
@@ -100,7 +100,7 @@ def untuned_trials(records: Iterable[Record]) -> list[Trial]:
     timed = [one for one in _timed(records, "spmm") if one.selected and one.kernel in (untuned.name, *KERNELS)]
     there = {_contest(record) for record in timed if record.kernel == untuned.name}
     return [
-        Trial(_contest(record), record.pattern, record.kernel, {}, record.median_us)
+        Trial(_contest(record), record.pattern_hash, record.kernel, {}, record.median_us)
         for record in timed
         if record.median_us is not None and _contest(record) in there
     ]

@@ -142,12 +142,15 @@ def recorded(reports: Path) -> pd.DataFrame | None:
             frame = load(folder).frame
             frame = frame[(frame["policy"] == "hot") & frame["op"].isin(["spmm", "gemm"]) & (frame["shape"] == "")]
             dense = frame["kernel"].map(_is_dense).astype(bool)
-            parts += [standing(frame[dense]).assign(variant="", pattern=""), frame[~dense & frame["median_us"].notna()]]
+            parts += [
+                standing(frame[dense]).assign(variant="", pattern_hash=""),
+                frame[~dense & frame["median_us"].notna()],
+            ]
             parts[-2:] = [part.assign(gpu=folder.parent.name) for part in parts[-2:]]
     if not parts:
         return None
     rows = work_of(pd.concat(parts, ignore_index=True))
-    program = ["kernel", "math", "problem", "pattern", "variant"]
+    program = ["kernel", "math", "problem", "pattern_hash", "variant"]
     rows = rows.drop_duplicates(["gpu", *program])
     rows = rows[rows.groupby(program)["gpu"].transform("nunique") > 1]
     if rows.empty:

@@ -100,6 +100,8 @@ class Problem:
     """Times the layer occurs in its model."""
     model: str = ""
     """The network that it is a layer of, where its table says so."""
+    place: int | None = None
+    """Line of its experiment's table, from 0, the same for each type of one problem; None without a table."""
 
     @property
     def level(self) -> float:

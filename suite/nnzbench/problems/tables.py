@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.problems.problem import ConvShape, DType, Op, Problem, name_of
+from nnzbench.problems.problem import ConvShape, DType, Op, Problem, name_of, stem_of
 from nnzbench.problems.sources import KINDS, find_real
 
 COLUMNS = (
@@ -106,9 +107,17 @@ def _read_table(path: Path, changed_ns: int) -> tuple[Row, ...]:
                 raise TableError(f"{path.name}, line 1: unknown column '{column}'.")
             for column in sorted(_REQUIRED - set(columns)):
                 raise TableError(f"{path.name}, line 1: column '{column}' is missing.")
-            return tuple(_Line(path, reader.line_num, line).row() for line in reader)
+            return _placed([_Line(path, reader.line_num, line).row() for line in reader])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"{path.name}: is not a readable CSV table ({error}).") from error
+
+
+def _placed(found: Sequence[Row]) -> tuple[Row, ...]:
+    """The lines with their places: that of the first of the same problem, whatever its type."""
+    places: dict[str, int] = {}
+    for at, row in enumerate(found):
+        places.setdefault(stem_of(row.problem.name), at)
+    return tuple(replace(row, problem=replace(row.problem, place=places[stem_of(row.problem.name)])) for row in found)
 
 
 def _folder() -> Path:
@@ -207,8 +216,9 @@ def _renamed(problem: Problem) -> Problem:
 
 def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row]:
     """Sputnik's figure 9 and table I: each matrix of its data set as SpMM (f32, f16) and SDDMM, at both batch sizes."""
+    places = _places()
     for entry in entries:
-        for batch in _MODEL_BATCHES[entry.model]:
+        for at, batch in enumerate(_MODEL_BATCHES[entry.model]):
             n = columns_of(entry, batch)
             label = entry.path.removesuffix(".smtx").replace("/", ".")
             sparsity = 1 - entry.nnz / (entry.rows * entry.cols)
@@ -219,9 +229,20 @@ def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row
             )
             for name, op, k, columns, dtype in variants:
                 sizes, source = (entry.rows, k, columns), f"dlmc:{entry.path}"
+                place = len(variants) * (places[entry.path] + at) + (2 if op == "sddmm" else 0)
                 level, model = round(sparsity, 4), entry.model
-                problem = Problem(experiment, "", op, *sizes, level, source, dtype, label=name, model=model)
+                problem = Problem(
+                    experiment, "", op, *sizes, level, source, dtype, label=name, model=model, place=place
+                )
                 yield Row(_renamed(problem), 1, model)
+
+
+@functools.cache
+def _places() -> Mapping[str, int]:
+    """Of each selected matrix, how many batch sizes those before it have in all."""
+    every = dlmc_selection()
+    before = itertools.accumulate((len(_MODEL_BATCHES[entry.model]) for entry in every), initial=0)
+    return {entry.path: at for entry, at in zip(every, before, strict=False)}
 
 
 def dlmc_selection() -> list[index.DlmcEntry]:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
-from nnzbench.records.record import RecordError, append_rows
+from nnzbench.records.csv_rows import RecordError, append_rows
 
 Scope = Literal["first", "some", "all"]
 """Of a kernel's candidates: those of its rule and its paper, untuned; as many as `--quick` or `--candidates` let be
@@ -202,6 +202,13 @@ class Table(Generic[Row]):
 
 
 TUNING = Table("tuning.csv", Tuning, "a tuning table", ".3f")
+
+
+def tunings(folder: Path) -> list[Tuning] | None:
+    """What the searches of a folder came to; None where nothing was written of them."""
+    return TUNING.read(folder) if (folder / TUNING.file).is_file() else None
+
+
 MEMORY = Table("memory.csv", Memory, "a table of memory")
 ENERGY = Table("energy.csv", Window, "a table of energy", ".6g")
 TABLES = (TUNING.file, MEMORY.file, ENERGY.file)

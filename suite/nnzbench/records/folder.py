@@ -20,7 +20,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nnzbench import paths
-from nnzbench.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning, outgrown
+from nnzbench.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning, outgrown, tunings
+from nnzbench.records.describe import searched
 from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
 from nnzbench.records.record import (
     COLUMNS,
@@ -30,11 +31,12 @@ from nnzbench.records.record import (
     RecordError,
     apart,
     append,
-    mark_selected,
     read_frame,
     read_records,
+    renewed,
+    rewrite,
 )
-from nnzbench.records.selection import fastest, maths_of
+from nnzbench.records.selection import fastest
 
 BELOW = "as-"
 """Start of the folder below an experiment's that holds another architecture's code, checked and never timed."""
@@ -115,7 +117,8 @@ class Results:
         try:
             if self.records_path.exists():
                 rows = read_frame(self.records_path)
-                mark_selected(self.records_path, fastest(rows.assign(math=maths_of(rows))))
+                marked = searched(rows, tunings(self.folder)).assign(selected=fastest(rows))
+                rewrite(self.records_path, {str(name): column for name, column in marked.items()})
                 self._publish()
         finally:
             self._lock.release()
@@ -135,6 +138,7 @@ class Results:
             self._note(f"{path.name}: dropped a last line that was cut off")
         last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
+            renewed(self.records_path)
             for record in read_records(self.records_path):
                 self._has(record.key, record.median_us)
                 self.measured_in[record.problem, record.dtype] = record.environment

@@ -9,10 +9,10 @@ import csv
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -23,11 +23,19 @@ from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.kernels.registry import about
+from nnzbench.records import schema1
+from nnzbench.records.csv_rows import RecordError as RecordError
+from nnzbench.records.csv_rows import append_rows
 
-SCHEMA = "nnzbench/1"
+SCHEMA = "nnzbench/2"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
 _STATUSES: tuple[str, ...] = get_args(Status)
+Choice = Literal["default", "first", "search", "fixed"]
+"""Who chose a candidate: the library's or the paper's heuristic, by its name; this project's rule, or whatever else a
+kernel tries first; a search among many; nobody, as there is nothing to tune."""
+Search = Literal["", "first", "some", "all"]
+"""What of a kernel's candidates its run tried on the problem (`describe.searched`)."""
 NOT_TIMED = "not timed: "
 """What the reason of a row begins with whose candidate is right, and too far behind others to be timed."""
 MOST_ROWS, MOST_LETTERS = 1 << 20, 1 << 29
@@ -37,8 +45,13 @@ SHORTEST_US, LONGEST_US = 1e-6, 1e12
 FLOORS = 0.2
 """Share by which empty launches of one kind of machine don't differ: cold they take half as long again (1.5 us) on some
 machines of a GPU as on others, which short products have in their times."""
-_COUNTS = ("m", "k", "n", "nnz", "samples", "registers", "shared_bytes", "spill_bytes", "code_bytes")
-_AMOUNTS = ("flops", "bytes", "limit_us", "floor_us", "prepare_ms", "compile_ms", "relative_error", "sm_clock_mhz")
+_COUNTS = (
+    "m", "k", "n", "nnz", "samples", "registers", "shared_bytes", "spill_bytes", "code_bytes", "batch", "count",
+    "place",
+)  # fmt: skip
+_AMOUNTS = (
+    "flops", "bytes", "limit_us", "floor_us", "prepare_ms", "compile_ms", "relative_error", "sm_clock_mhz", "level",
+)  # fmt: skip
 Verdict = Literal["right", "wrong", "refused", "failed", "unsupported"]
 Key = tuple[str, ...]
 
@@ -64,10 +77,6 @@ def verdict(status: str, kernel: str) -> Verdict:
 def is_fault(status: str, kernel: str) -> bool:
     """Whether a row tells of a wrong result or of a kernel that failed, for which a run ends with status 1."""
     return verdict(status, kernel) in ("wrong", "failed")
-
-
-class RecordError(ValueError):
-    """A records file breaks the schema; the message names file, line and column in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,38 @@ class Record:
     code_bytes: int | None
     relative_error: float | None
     environment: str
+    label: str
+    """Of the problem in its table; its name where it has none."""
+    level: float | None
+    """Sparsity asked for, percent; None where none was."""
+    kind: str
+    """Where the pattern is from: the first word of `source`."""
+    batch: int
+    """As the label says; 0 where it does not."""
+    count: int
+    """Times the layer occurs in `model`."""
+    model: str
+    place: int | None
+    """Line of the problem in its table, from 0."""
+    step: str
+    """The operation computed, of which `op` is the product that it is named by."""
+    pattern_hash: str
+    role: str
+    math: str
+    layout: str
+    choice: Choice
+    weights: Literal["pruned", "unpruned"]
+    work: Literal["sparse", "dense"]
+    """`dense` where every weight is multiplied."""
+    part: str
+    settled: bool
+    """Whether the median is as sure as was asked for; false also without a time."""
+    throttled: str
+    """What kept the clock down, separated by commas; empty for nothing."""
+    captured: bool
+    """Whether launches were replayed as a graph."""
+    search: Search
+    metric: Literal["us", "joules", "bytes"]
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -121,8 +162,9 @@ class Record:
         for name in _AMOUNTS:
             if (amount := getattr(self, name)) is not None and amount < 0:
                 raise RecordError(f"column '{name}': {amount:g} is below zero")
-        if self.status not in _STATUSES:
-            raise RecordError(f"status '{self.status}' is not one of {', '.join(_STATUSES)}")
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in words:
+                raise RecordError(f"{name} '{getattr(self, name)}' is not one of {', '.join(filter(None, words))}")
         timed = (self.median_us, self.q1_us, self.q3_us)
         if self.status != "ok":
             if any(value is not None for value in timed) or self.selected:
@@ -147,6 +189,8 @@ KEY = ("experiment", "problem", "dtype", "kernel", "variant", "device", "policy"
 """The columns of `Record.key`."""
 COLUMNS = tuple(field.name for field in dataclasses.fields(Record))
 _TYPES = get_type_hints(Record)
+_WORDS: dict[str, tuple[str, ...]] = {name: get_args(one) for name, one in _TYPES.items() if get_origin(one) is Literal}
+"""By column, what its cells must be one of."""
 
 
 def _write_cell(value: Any) -> str:
@@ -176,6 +220,9 @@ def _kind(annotated: Any) -> tuple[type, bool]:
 _CELLS = tuple((name, *_kind(_TYPES[name])) for name in COLUMNS)
 TABLE = pa.schema([pa.field(name, _ARROW[kind], nullable=optional) for name, kind, optional in _CELLS])
 """The columns of records as Arrow types; a column that may be empty is nullable."""
+_TABLE_1 = pa.schema([TABLE.field(name) for name in schema1.COLUMNS])
+_CHANGED = ("schema", "pattern")
+"""Columns of the first schema that mean another thing now."""
 _PLAIN = {
     pa.bool_(): r"^(true|false)$",
     pa.int64(): r"^-?\d{1,18}$",
@@ -236,9 +283,10 @@ def _read_parquet(path: Path) -> Any:
     try:
         file = pq.ParquetFile(path)
         found = [(one.name, one.type) for one in file.schema_arrow]
-        if found != [(one.name, one.type) for one in TABLE]:
+        schema = next((some for some in (TABLE, _TABLE_1) if found == [(one.name, one.type) for one in some]), None)
+        if schema is None:
             raise RecordError(f"{path}: its columns are not the {SCHEMA} column list")
-        texts = [one.name for one in TABLE if one.type == pa.string()]
+        texts = [one.name for one in schema if one.type == pa.string()]
         if file.metadata.num_rows > MOST_ROWS:
             raise RecordError(f"{path}: {file.metadata.num_rows} rows are more than the {MOST_ROWS} allowed")
         table = pq.ParquetFile(path, read_dictionary=texts).read()
@@ -251,11 +299,12 @@ def _read_parquet(path: Path) -> Any:
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         said = "".join(one if one.isprintable() else " " for one in str(error)[:200])
         raise RecordError(f"{path}: not a readable Parquet file ({' '.join(said.split())})") from None
-    if empty := [field.name for field in TABLE if not field.nullable and table[field.name].null_count]:
+    if empty := [field.name for field in schema if not field.nullable and table[field.name].null_count]:
         raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
+    if schema is _TABLE_1:
+        table = _migrated(table, path)
     for at in np.flatnonzero(_doubtful(table)):
-        row = {name: _write_cell(value) for name, value in table.slice(int(at), 1).to_pylist()[0].items()}
-        _refuse(row, place(path, int(at)))
+        _refuse(_cells(table, int(at)), place(path, int(at)))
     return table
 
 
@@ -265,11 +314,12 @@ def _read_csv(path: Path) -> Any:
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(_whole_lines(file, path), strict=True)
         try:
-            if tuple(next(reader, ())) != COLUMNS:
+            header = tuple(next(reader, ()))
+            if header not in (COLUMNS, schema1.COLUMNS):
                 raise RecordError(f"{path}: the header is not the {SCHEMA} column list")
             for row in filter(None, reader):
-                if len(row) != len(COLUMNS):
-                    raise RecordError(f"{path}, line {reader.line_num}: expected {len(COLUMNS)} cells")
+                if len(row) != len(header):
+                    raise RecordError(f"{path}, line {reader.line_num}: expected {len(header)} cells")
                 rows.append(row)
                 lines.append(reader.line_num)
         except csv.Error as error:
@@ -277,7 +327,8 @@ def _read_csv(path: Path) -> Any:
         except UnicodeDecodeError as error:
             raise RecordError(f"{path}: not a UTF-8 file ({error.reason})") from None
     columns, doubtful = [], np.zeros(len(rows), bool)
-    for cells, field in zip(zip(*rows, strict=True) if rows else [()] * len(COLUMNS), TABLE, strict=True):
+    schema = TABLE if header == COLUMNS else _TABLE_1
+    for cells, field in zip(zip(*rows, strict=True) if rows else [()] * len(header), schema, strict=True):
         column = pa.array(cells, pa.string())
         if field.type in _PLAIN:
             plain = pc.match_substring_regex(column, _PLAIN[field.type])
@@ -285,10 +336,30 @@ def _read_csv(path: Path) -> Any:
             doubtful |= ~read.to_numpy(zero_copy_only=False)
             column = pc.if_else(plain, column, None).cast(field.type)
         columns.append(column)
-    table = pa.Table.from_arrays(columns, schema=TABLE)
+    table = pa.Table.from_arrays(columns, schema=schema)
+    if schema is _TABLE_1:
+        table = _migrated(table, path)
     for at in np.flatnonzero(doubtful | _doubtful(table)):
-        _refuse(dict(zip(COLUMNS, rows[at], strict=True)), f"{path}, line {lines[at]}")
+        found = dict(zip(header, rows[at], strict=True))
+        if schema is _TABLE_1:
+            told = _cells(table, int(at))
+            found = {**told, **found, **{name: told[name] for name in _CHANGED}}
+        _refuse(found, f"{path}, line {lines[at]}")
     return table
+
+
+def _migrated(table: Any, path: Path) -> Any:
+    """A table of the first schema with today's columns."""
+    found = schema1.columns(table.to_pandas(), path)
+    arrays = [
+        pa.array(found[one.name], one.type, from_pandas=True) if one.name in found else table[one.name] for one in TABLE
+    ]
+    return pa.Table.from_arrays(arrays, schema=TABLE)
+
+
+def _cells(table: Any, at: int) -> dict[str, str]:
+    """A row as CSV cells by column."""
+    return {name: _write_cell(value) for name, value in table.slice(at, 1).to_pylist()[0].items()}
 
 
 def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
@@ -312,7 +383,8 @@ def _doubtful(table: Any) -> NDArray[np.bool_]:
     ok = (frame["status"] == "ok") & frame["relative_error"].notna() & possible & sampled
     untimed = times.isna().all(axis=1) & frame["selected"].eq(False) & (frame["reason"] != "")
     failed = frame["status"].isin(set(_STATUSES) - {"ok"}) & untimed
-    sound = (frame["schema"] == SCHEMA) & finite & (ok | failed)
+    named = np.logical_and.reduce([frame[name].isin(words) for name, words in _WORDS.items()])
+    sound = (frame["schema"] == SCHEMA) & finite & named & (ok | failed)
     doubtful: NDArray[np.bool_] = ~sound.to_numpy(dtype=bool)
     return doubtful
 
@@ -357,25 +429,28 @@ def append(path: Path, records: Iterable[Record]) -> None:
     append_rows(path, COLUMNS, map(to_row, records))
 
 
-def append_rows(path: Path, header: Iterable[str], rows: Iterable[Sequence[object]]) -> None:
-    """The same of any CSV file whose folder is there."""
-    with paths.appending(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(header)
-        writer.writerows(rows)
+def renewed(path: Path) -> None:
+    """Rewrites a journal of the first schema with today's columns, for rows to be appended to."""
+    with path.open(newline="", encoding="utf-8") as file:
+        header = tuple(next(csv.reader(file), ()))
+    if header == schema1.COLUMNS:
+        rows = read_records(path)
+        with paths.replacing(path) as partial:
+            append(partial, rows)
 
 
-def mark_selected(path: Path, selected: Iterable[bool]) -> None:
-    """Rewrites the column `selected` of a file that `read_records` takes, a value a row, and nothing else.
+def rewrite(path: Path, columns: Mapping[str, Iterable[Any]]) -> None:
+    """Rewrites some columns of a file that `read_records` takes, a value a row, and nothing else.
 
     The file is replaced at once: readers see the old rows or the new ones, never half of each.
     """
-    at = COLUMNS.index("selected")
+    at = [COLUMNS.index(name) for name in columns]
     with path.open(newline="", encoding="utf-8") as file, paths.replacing(path) as partial:
         rows = (row for row in csv.reader(file, strict=True) if row)
         with paths.appending(partial) as marked:
             writer = csv.writer(marked, lineterminator="\n")
             writer.writerow(next(rows))
-            for row, flag in zip(rows, selected, strict=True):
-                writer.writerow([*row[:at], _write_cell(flag), *row[at + 1 :]])
+            for row, *values in zip(rows, *columns.values(), strict=True):
+                for place, value in zip(at, values, strict=True):
+                    row[place] = _write_cell(value)
+                writer.writerow(row)

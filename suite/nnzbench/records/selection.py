@@ -2,77 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 
 import pandas as pd
 
-from nnzbench.kernels.registry import about, kernels
-from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
-from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.problem import case_of
-from nnzbench.records.record import Record
 
 CONTEST = ["experiment", "problem", "kernel", "dtype", "math", "policy"]
-"""Rows that agree in these compete (`math` is `maths_of` them); one of them is selected."""
-
-
-def math_class(record: Record) -> str:
-    """Arithmetic class of a row."""
-    return class_of(record.kernel, record.variant, record.dtype)
-
-
-def class_of(kernel: str, variant: str, dtype: str) -> str:
-    """Arithmetic class: the first word of the variant where that is one (`tf32_...`), else the dtype.
-
-    Vendor variants start with their math mode; kernels of this suite compute in their dtype, but for those that say of
-    themselves that they have one class alone, which is another.
-    """
-    first = variant.partition("_")[0]
-    return first if first in TOLERANCE else _only_class(kernel) or dtype
+"""Rows that agree in these compete in arithmetic too; one of them is selected."""
 
 
 def superseded(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Of each row (with its `math`), whether it is dense, multiplies by the pruned matrix, and on its problem some
+    """Of each row, whether it is dense, multiplies by the pruned matrix, and on its problem some
     dense library has a time of the unpruned one: such a row competes for nothing."""
     contest = [name for name in CONTEST if name != "kernel"]
-    honest = frame["variant"].str.endswith(UNPRUNED)
+    honest = frame["weights"] == "unpruned"
     timed = frame.loc[honest & frame["median_us"].notna(), contest]
     if timed.empty:
         return pd.Series(False, frame.index)
-    dense = frame["kernel"].isin([name for name in frame["kernel"].unique() if about(name).work == "dense"])
-    found = dense & ~honest
+    found = (frame["work"] == "dense") & ~honest
     pruned = pd.MultiIndex.from_frame(frame.loc[found, contest])
     found[found] = pruned.isin(pd.MultiIndex.from_frame(timed))
     return found
 
 
-@functools.cache
-def _only_class(kernel: str) -> str:
-    """The one arithmetic class of a kernel whose inputs have another type, such as TF32 of fp32; else empty."""
-    one = kernels().get(kernel)
-    maths = about(kernel).maths
-    return next(iter(maths)) if one is not None and len(maths) == 1 and not maths & one.dtypes else ""
-
-
-def maths_of(frame: pd.DataFrame) -> pd.Series[str]:
-    """The arithmetic class of each row."""
-    return each_once(frame, ["kernel", "variant", "dtype"], class_of)
-
-
-def each_once(frame: pd.DataFrame, columns: list[str], of: Callable[..., str]) -> pd.Series[str]:
-    """`of` each row's values of the columns, called once for rows that agree in them."""
-    found = frame[columns].drop_duplicates()
-    values = [of(*cells) for cells in found.itertuples(index=False)]
-    joined = frame[columns].merge(found.assign(value=pd.Series(values, found.index, dtype=str)), how="left")
-    return pd.Series(joined["value"].to_numpy(), frame.index, dtype=str)
-
-
 def fastest(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Of each row (with its `math`), whether it is the fastest timed one of its contest; the first of equals."""
+    """Of each row, whether it is the fastest timed one of its contest; the first of equals."""
     able = (frame["status"] == "ok") & frame["median_us"].notna() & ~superseded(frame)
     timed = frame.loc[able, [*CONTEST, "median_us"]]
     best = timed.sort_values("median_us", kind="stable").drop_duplicates(CONTEST)

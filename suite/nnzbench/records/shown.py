@@ -11,10 +11,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from nnzbench.records.beside import tunings
+from nnzbench.records.describe import searched
 from nnzbench.records.record import Record, read_frame
 
 LONGEST = 400
@@ -45,9 +48,12 @@ def frame(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def read(path: Any) -> pd.DataFrame:
-    """`read_frame` with inert texts."""
-    return frame(read_frame(path))
+def read(path: Path) -> pd.DataFrame:
+    """`read_frame` with inert texts; of a journal, whose run may go on, with what its searches came to by now."""
+    rows = read_frame(path)
+    if path.suffix == ".csv":
+        rows = rows.assign(**searched(rows, tunings(path.parent)))
+    return frame(rows)
 
 
 def records(rows: Iterable[Record]) -> list[Record]:

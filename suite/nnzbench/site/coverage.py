@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.facts import marks
 from nnzbench.facts.results import each
 from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.matrices.formats import MatrixError
@@ -22,7 +21,6 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.gpus import sheet_peaks
 from nnzbench.problems.problem import Problem, case_of
 from nnzbench.records import shown
-from nnzbench.records.beside import TUNING
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault
@@ -74,14 +72,14 @@ def _variants(kernel: str, problem: Problem) -> tuple[str, ...]:
     return named(problem) if named else ("",)
 
 
-def states(experiment: str, records: pd.DataFrame, tuning: Path) -> pd.DataFrame:
-    """Every expected cell with its `state`, one of `STATES`, and whether it is `untuned`: timed, but by `tuning`, the
-    run's tuning.csv, before all candidates. A row without a variant is of all of a study's."""
+def states(experiment: str, records: pd.DataFrame) -> pd.DataFrame:
+    """Every expected cell with its `state`, one of `STATES`, and whether it is `untuned`: timed, but before all
+    candidates were tried. A row without a variant is of all of a study's."""
     cells = expected(experiment)
     named = cells.loc[cells["variant"] != "", ["kernel", "variant"]].drop_duplicates()
     studies = named.groupby("kernel")["variant"].agg(tuple).to_dict()
     rows = records.assign(variant=records["variant"].where(records["kernel"].isin(list(studies)), ""))
-    rows = rows.assign(untuned=marks.cut_short(records, tuning) != "")
+    rows = rows.assign(untuned=rows["search"].isin(["first", "some"]))
     rows = rows[["problem", *CELL[1:], "status", "untuned"]].drop_duplicates()
     of = [
         [one for one in studies[kernel] if of_study(variant, one)] if kernel in studies else ""
@@ -110,7 +108,7 @@ class Counted(NamedTuple):
 
 def count(experiment: str, records: pd.DataFrame, folder: Path) -> Counted:
     """Counts the cells of one experiment, recorded in `folder`, once, for its page and for the GPU's."""
-    return Counted(_counts(states(experiment, records, folder / TUNING.file)), _reasons(experiment, records))
+    return Counted(_counts(states(experiment, records)), _reasons(experiment, records))
 
 
 def gaps(counted: Counted) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import invoke
-from fake_records import tuned
+from fake_records import described, tuned
 from law_records import RECORDS, law
 from own_files import has_safetensors, write_all
 
@@ -28,7 +28,7 @@ def scaled(rows, by=1.0, **changes):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("reports")
-    append(path / "nvidia-h200" / "sputnik_rnn" / "records.csv", RECORDS)
+    append(path / "nvidia-h200" / "sputnik_rnn" / "records.csv", map(described, RECORDS))
     return path
 
 
@@ -42,8 +42,8 @@ def beside(tmp_path):
     """A function: what is recorded where an experiment has rows beside the usual ones (or others in their place)."""
 
     def recorded(experiment, rows, usual=RECORDS):
-        append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", usual)
-        append(tmp_path / "nvidia-h200" / experiment / "records.csv", rows)
+        append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", map(described, usual))
+        append(tmp_path / "nvidia-h200" / experiment / "records.csv", map(described, rows))
         return load("nvidia-h200", [tmp_path])
 
     return recorded
@@ -82,7 +82,7 @@ def test_a_kernel_whose_times_follow_no_law_gets_no_estimate(tmp_path):
         replace(row, median_us=row.median_us * by) if row.kernel == "sputnik" else row
         for row, by in zip(RECORDS, wild, strict=True)
     ]
-    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", rows)
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", map(described, rows))
     recorded = load("nvidia-h200", [tmp_path])
     sputnik = entries(ask(recorded, "768x1536@0.9", 32).widths[0])["sputnik"]
     assert (sputnik.us, sputnik.unestimated) == (None, True)
@@ -122,7 +122,7 @@ def test_a_librarys_times_before_tuning_are_left_out_where_others_are_known(tmp_
     slow = [row for row in OF_SPUTNIK if (row.m, row.k) == (2048, 2048)]
     rows = [row for row in OF_SPUTNIK if row not in slow] + scaled(slow, 3.0)
     folder = tmp_path / "nvidia-h200" / "sputnik_rnn"
-    append(folder / "records.csv", [replace(row, kernel=kernel) for row in rows])
+    append(folder / "records.csv", map(described, [replace(row, kernel=kernel) for row in rows]))
     tuned(folder, lambda row: ["first"] if (row.m, row.k) == (2048, 2048) else ["all"])
     (width,) = ask(load("nvidia-h200", [tmp_path]), "2048x2048@0.8", 64, dtype="f32").widths
     wanted = by * law("sputnik", 2048, 2048, 64, 2048 * 2048 / 5)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import pandas as pd
 
 from nnzbench.facts.results import derived, load
 from nnzbench.papers.catalogue import page_of
+from nnzbench.records import schema1
+from nnzbench.records.describe import of_candidate, pattern_of, step_of
 from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
-from nnzbench.records.selection import fastest, maths_of
+from nnzbench.records.selection import fastest
 from nnzbench.report import render
 from nnzbench.report.published import sparsert_table1
 
@@ -42,14 +45,34 @@ def record(**changes: Any) -> Record:
     values: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(Record)), None)
     values.update(
         schema=SCHEMA, experiment="sparsert_table1", problem="p", op="spmm", m=64, k=256, n=3136, shape="", dtype="f32",
-        sparsity=0.9, nnz=1638, pattern="0123abcd", source="dlmc:rn50/x", kernel="sputnik", variant="v", selected=False,
-        device="cupy", gpu="nvidia-h200", arch="sm_90", policy="hot", status="ok", reason="", median_us=4.0, q1_us=3.9,
-        q3_us=4.1, samples=30, sm_clock_mhz=1980.0, flops=1e7, bytes=2e6, limit_us=2.0, floor_us=0.5, prepare_ms=1.5,
-        compile_ms=800.0, registers=40, shared_bytes=0, spill_bytes=0, code_bytes=4096, relative_error=1e-7,
-        environment="environment.json",
+        sparsity=0.9, nnz=1638, pattern_hash="0123abcd", source="dlmc:rn50/x", kernel="sputnik", variant="v",
+        selected=False, device="cupy", gpu="nvidia-h200", arch="sm_90", policy="hot", status="ok", reason="",
+        median_us=4.0, q1_us=3.9, q3_us=4.1, samples=30, sm_clock_mhz=1980.0, flops=1e7, bytes=2e6, limit_us=2.0,
+        floor_us=0.5, prepare_ms=1.5, compile_ms=800.0, registers=40, shared_bytes=0, spill_bytes=0, code_bytes=4096,
+        relative_error=1e-7, environment="environment.json",
     )  # fmt: skip
     values.update(changes)
-    return Record(**values)
+    return described(Record(**_CELLS | {name: value for name, value in values.items() if value is not None}), changes)
+
+
+_CELLS: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(Record)), None) | {
+    "settled": True, "captured": True, "throttled": "", "search": "all", "metric": "us", "choice": "search",
+    "weights": "pruned", "work": "sparse",
+}  # fmt: skip
+
+
+def described(row: Record, changes: Mapping[str, Any] = MappingProxyType({})) -> Record:
+    """The row with what its names, its place in its table and its sentences say in columns of their own, as a run
+    writes it; `changes` are left as they are."""
+    settled, throttled, captured = schema1.measured(row.status, row.policy, row.reason)
+    timed = row.median_us is not None
+    found = (
+        schema1.of_name(row.experiment, row.problem, row.source)
+        | of_candidate(row.kernel, row.variant, row.dtype)._asdict()
+    )
+    found |= {"step": step_of(row.op, row.shape), "pattern": pattern_of(row.source)}
+    found |= {"settled": timed and settled, "throttled": throttled, "captured": timed and captured}
+    return dataclasses.replace(row, **{name: value for name, value in found.items() if name not in changes})
 
 
 def timed(kernel: str, us: float, variant: str = "v", **changes: Any) -> Record:
@@ -76,16 +99,17 @@ def by_law(
 
 def select(records: Iterable[Record]) -> list[Record]:
     """The same rows in the same order with `selected` true on the fastest alone, as a run leaves them."""
-    rows = list(records)
+    rows = list(map(described, records))
     frame = frame_of(rows)
-    flags = fastest(frame.assign(math=maths_of(frame)))
+    flags = fastest(frame)
     return [dataclasses.replace(row, selected=bool(flag)) for row, flag in zip(rows, flags, strict=True)]
 
 
 def failed(row: Record, status: str, reason: str) -> Record:
     """The same row without a time."""
     blank = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "relative_error"))
-    return dataclasses.replace(row, status=status, reason=reason, selected=False, **blank)
+    marks = {"settled": False, "throttled": "", "captured": False, "selected": False}
+    return dataclasses.replace(row, status=status, reason=reason, **blank, **marks)
 
 
 def table1(seed: int = 0, policies: Iterable[str] = ("hot", "cold"), scale: float = 1.0) -> list[Record]:
@@ -122,8 +146,8 @@ def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | No
 
 def to_frame(records: Iterable[Record]) -> pd.DataFrame:
     """The rows as those of a `ResultSet`, without what lies in the files beside them."""
-    frame = frame_of(records)
-    return derived(frame.assign(math=maths_of(frame)))
+    frame = frame_of(map(described, records))
+    return derived(frame)
 
 
 def tuned(folder: Path, scopes: Callable[[Record], Sequence[str]]) -> Path:
@@ -149,4 +173,4 @@ def written(folder: Path) -> Path:
 def replace_all(path, records):
     """A records file of these rows alone."""
     path.unlink(missing_ok=True)
-    append(path, records)
+    append(path, map(described, records))

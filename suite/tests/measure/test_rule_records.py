@@ -26,7 +26,7 @@ TRUE_STRIPS = RuleCosts({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "t
 def record(problem: Problem, kernel: str, variant: str, us: float, **changed: object) -> Record:
     operands = make_operands(problem)
     told = {name: getattr(problem, name) for name in ("experiment", "op", "m", "k", "n", "dtype", "sparsity", "source")}
-    made = {"nnz": operands.sparse.nnz, "pattern": operands.pattern, "gpu": "fake-gpu", "problem": problem.name}
+    made = {"nnz": operands.sparse.nnz, "pattern_hash": operands.pattern, "gpu": "fake-gpu", "problem": problem.name}
     return timed(kernel, us, variant, **{**told, **made, **changed})
 
 
@@ -174,7 +174,9 @@ def test_rules_are_fitted_judged_and_written(tmp_path, constants):
     judged.parent.mkdir()
     append(fitted, [row for m in (16, 32, 64, 128, 256) for row in timed_by_the_model(problem_of(m, 64, 64, seed=m))])
     elsewhere = problem_of(512, 64, 64)
-    changed = record(problem_of(48, 64, 64), "sputnik", heuristic_tile(64, 4).name, 1.0, pattern="not this matrix's")
+    changed = record(
+        problem_of(48, 64, 64), "sputnik", heuristic_tile(64, 4).name, 1.0, pattern_hash="not this matrix's"
+    )
     append(judged, [*timed_by_the_model(elsewhere), changed])
     cost_rule.save(constants, {"sputnik_tile": TRUE}, "before")
     said = fit(fitted, "--judge", judged, "--write")

@@ -79,7 +79,7 @@ def test_a_row_of_parquet_that_breaks_the_schema_is_named(folder, column, value,
 def test_another_parquet_file_or_none_at_all_is_one_sentence(tmp_path):
     path = tmp_path / "records.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(RecordError, match="not the nnzbench/1 column list"):
+    with pytest.raises(RecordError, match="not the nnzbench/2 column list"):
         read_table(path)
     path.write_bytes(b"schema,experiment")
     with pytest.raises(RecordError, match="not a readable Parquet file"):

@@ -107,7 +107,7 @@ def test_what_physics_refuses(tmp_path, lie, sentence):
     [
         ({"variant": "<img src=x onerror=alert(1)>"}, "`variant` is '<img"),
         ({"source": "dlmc:`x`"}, "`source` is"),
-        ({"pattern": "0123ABCD"}, "`pattern` is"),
+        ({"pattern_hash": "0123ABCD"}, "`pattern_hash` is"),
         ({"gpu": "nvidia b100"}, "`gpu` is"),
         ({"experiment": "=cmd"}, "'=cmd' is not an experiment"),
         ({"reason": "<script>alert(1)</script>"}, "`reason` holds markup"),

@@ -7,12 +7,13 @@ import os
 import pytest
 from fake_records import failed, record
 
-from nnzbench.records.record import COLUMNS, RecordError, append, mark_selected, read_records, to_row
+from nnzbench.records.record import COLUMNS, RecordError, append, read_records, rewrite, to_row
 
 FIXED = (
     "schema,experiment,problem,op,m,k,n,shape,dtype,sparsity,nnz,pattern,source,kernel,variant,selected,device,gpu,arch,"
     "policy,status,reason,median_us,q1_us,q3_us,samples,sm_clock_mhz,flops,bytes,limit_us,floor_us,prepare_ms,compile_ms,"
-    "registers,shared_bytes,spill_bytes,code_bytes,relative_error,environment"
+    "registers,shared_bytes,spill_bytes,code_bytes,relative_error,environment,label,level,kind,batch,count,model,place,step,"
+    "pattern_hash,role,math,layout,choice,weights,work,part,settled,throttled,captured,search,metric"
 )
 
 
@@ -85,7 +86,7 @@ def test_a_row_of_too_many_or_too_few_cells_is_refused(tmp_path, change):
     path = spoilt(tmp_path / "records.csv")
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:-1], change(lines[-1])]) + "\n")
-    with pytest.raises(RecordError, match=r"records\.csv, line 4: expected 39 cells"):
+    with pytest.raises(RecordError, match=r"records\.csv, line 4: expected 60 cells"):
         read_records(path)
 
 
@@ -111,7 +112,7 @@ def test_what_is_no_csv_is_one_sentence_too(tmp_path, bytes_, said):
 @pytest.mark.parametrize("header", ["", FIXED.replace("median_us", "median_ms"), FIXED + ",note", FIXED[::-1]])
 def test_another_header_is_another_schema(tmp_path, header):
     (tmp_path / "records.csv").write_text(header + "\n")
-    with pytest.raises(RecordError, match="header is not the nnzbench/1 column list"):
+    with pytest.raises(RecordError, match="header is not the nnzbench/2 column list"):
         read_records(tmp_path / "records.csv")
 
 
@@ -137,7 +138,7 @@ def test_marking_the_selected_rows_shows_the_old_ones_until_the_new_are_whole(tm
         yield True
         yield False
 
-    mark_selected(path, flags())
+    rewrite(path, {"selected": flags()})
     again = tmp_path / "again.csv"
     append(again, [dataclasses.replace(rows[0], selected=False), dataclasses.replace(rows[1], selected=True), rows[2]])
     assert path.read_bytes() == again.read_bytes()
@@ -147,9 +148,9 @@ def test_marking_the_selected_rows_shows_the_old_ones_until_the_new_are_whole(tm
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        mark_selected(path, broken())
+        rewrite(path, {"selected": broken()})
     with pytest.raises(ValueError, match="shorter"):
-        mark_selected(path, [True])  # a row more than was looked at
+        rewrite(path, {"selected": [True]})  # a row more than was looked at
     assert path.read_bytes() == again.read_bytes()
     assert sorted(tmp_path.iterdir()) == [again, path]
 

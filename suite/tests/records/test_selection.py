@@ -4,7 +4,7 @@ import pytest
 from fake_records import failed, record, select, timed
 
 from nnzbench.records.record import frame_of
-from nnzbench.records.selection import math_class, maths_of, superseded
+from nnzbench.records.selection import superseded
 
 
 def row(variant, us, **changes):
@@ -28,7 +28,7 @@ def test_a_wrong_row_is_never_selected_and_an_old_choice_is_forgotten():
 def test_math_modes_compete_apart():
     rows = [row("f32_algo1", 5.0, kernel="cublas"), row("tf32_algo1", 2.0, kernel="cublas")]
     assert chosen(rows) == ["f32_algo1", "tf32_algo1"]
-    assert [math_class(r) for r in rows] == ["f32", "tf32"]
+    assert [r.math for r in rows] == ["f32", "tf32"]
 
 
 def test_dense_times_over_the_unpruned_matrix_stand_where_there_are_some():
@@ -38,18 +38,18 @@ def test_dense_times_over_the_unpruned_matrix_stand_where_there_are_some():
     assert chosen(rows) == ["f16_a_unpruned", "f16_c"]
     assert chosen([*rows, row("f16_a", 1.0, kernel="cublas", problem="q")]) == ["f16_a_unpruned", "f16_c", "f16_a"]
     frame = frame_of(rows)
-    assert superseded(frame.assign(math=maths_of(frame))).tolist() == [True, False, True, False]
+    assert superseded(frame).tolist() == [True, False, True, False]
 
 
 def test_math_class_of_a_kernel_with_one_class_alone_is_that():
     """`tensor_spmm_tf32` takes fp32 and rounds it: never a rival of fp32."""
-    assert math_class(dataclasses.replace(row("n32_m256", 1.0), kernel="tensor_spmm_tf32")) == "tf32"
-    assert math_class(dataclasses.replace(row("n32_m256", 1.0), kernel="ring")) == "f32"
+    assert row("n32_m256", 1.0, kernel="tensor_spmm_tf32").math == "tf32"
+    assert row("n32_m256", 1.0, kernel="ring").math == "f32"
 
 
 def test_math_class_is_the_dtype_where_the_variant_names_none():
-    assert math_class(row("csr_alg2_preprocess", 1.0, dtype="f16")) == "f16"
-    assert math_class(row("f32", 1.0)) == "f32"
+    assert row("csr_alg2_preprocess", 1.0, dtype="f16").math == "f16"
+    assert row("f32", 1.0).math == "f32"
 
 
 def test_of_equals_the_first_recorded_stands_and_order_is_kept():

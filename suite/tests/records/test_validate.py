@@ -55,7 +55,7 @@ def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
         ({"experiment": "sparsert_table3"}, "of experiment 'sparsert_table1' and its rows are of `sparsert_table3`"),
         ({"device": "cpu"}, "1 rows are from the processor"),
         ({"m": 65, "nnz": 1664}, "disagree on what it is: `01_64x256x3136_90_dlmc`"),
-        ({"pattern": "feedbeef"}, "disagree on what it is"),
+        ({"pattern_hash": "feedbeef"}, "disagree on what it is"),
         ({"variant": "b"}, "1 rows are there more than once"),
         ({"selected": True}, "`selected` does not mark"),
         ({"environment": "environment-9.json"}, "'environment-9.json' is missing"),
@@ -98,18 +98,18 @@ def test_counts_and_sizes_are_those_of_the_index(folder, rows):
     assert any(f"has {ENTRY.nnz} nonzeros, and 01_64x256x3136_90_dlmc has {count}" in fault for fault in found)
     found = replaced(folder, rows, m=32, nnz=100, sparsity=1 - 100 / (32 * 256), flops=2.0 * 100 * 3136)
     assert any("is 64 x 256, and 01_64x256x3136_90_dlmc has 32 x 256" in fault for fault in found)
-    mixed = [*rows[:3], *(dataclasses.replace(one, pattern="feedbeef") for one in rows[3:])]
+    mixed = [*rows[:3], *(dataclasses.replace(one, pattern_hash="feedbeef") for one in rows[3:])]
     replace_all(folder / "records.csv", mixed)
     assert any("has two patterns, 0123abcd and feedbeef" in fault for fault in faults(folder))
 
 
 def published_as(reports, rows, pattern, experiment="sputnik_dlmc", gpu="nvidia-h200"):
-    changed = [dataclasses.replace(one, pattern=pattern, experiment=experiment, gpu=gpu) for one in rows]
+    changed = [dataclasses.replace(one, pattern_hash=pattern, experiment=experiment, gpu=gpu) for one in rows]
     return fake_records.write(reports / gpu / experiment, changed, SNAPSHOT)
 
 
 def test_patterns_of_real_matrices_are_those_of_published_records_of_any_gpu(folder, rows, reports):
-    published_as(reports, rows, rows[0].pattern)
+    published_as(reports, rows, rows[0].pattern_hash)
     assert faults(folder) == []
     published_as(reports, rows, "feedbeef", gpu="tesla-t4")
     assert faults(folder) == [
@@ -117,14 +117,14 @@ def test_patterns_of_real_matrices_are_those_of_published_records_of_any_gpu(fol
         "here and feedbeef in tesla-t4/sputnik_dlmc"
     ]
     assert command(folder).exit_code == 1
-    made = {"source": "standin:x", "pattern": "0" * 16}
+    made = {"source": "standin:x", "pattern_hash": "0" * 16}
     assert not any("published" in fault for fault in replaced(folder, rows, **made)), "only a real one is a given one"
 
 
 def test_published_sets_agree_on_the_pattern_of_a_real_matrix(rows, reports):
     sets = [published_as(reports, rows, "0123abcd", name) for name in ("sparsert_table1", "sputnik_dlmc")]
     assert not any("published" in fault for one in sets for fault in faults(one))
-    replace_all(sets[1] / "records.csv", [dataclasses.replace(one, pattern="feedbeef") for one in rows])
+    replace_all(sets[1] / "records.csv", [dataclasses.replace(one, pattern_hash="feedbeef") for one in rows])
     told = [fault for one in sets for fault in faults(one) if "published" in fault]
     assert [fault.rpartition(" in ")[2] for fault in told] == [
         "nvidia-h200/sputnik_dlmc",
@@ -137,9 +137,9 @@ def test_published_sets_agree_on_the_pattern_of_a_real_matrix(rows, reports):
 def test_generated_patterns_are_made_again(folder, rows):
     made = generate.uniform(64, 256, 0.9, 3)
     facts = {"nnz": made.nnz, "sparsity": made.sparsity, "flops": 2.0 * made.nnz * 3136, "source": "uniform:3"}
-    good = {**facts, "pattern": made.pattern_hash()}
+    good = {**facts, "pattern_hash": made.pattern_hash()}
     assert replaced(folder, rows, **good) == []
-    assert any("makes the pattern" in fault for fault in replaced(folder, rows, **{**good, "pattern": "0" * 16}))
+    assert any("makes the pattern" in fault for fault in replaced(folder, rows, **{**good, "pattern_hash": "0" * 16}))
     count = {"nnz": 1000, "sparsity": 1 - 1000 / (64 * 256), "flops": 2.0 * 1000 * 3136}
     assert any(f"makes {made.nnz} nonzeros for" in fault for fault in replaced(folder, rows, **{**good, **count}))
 

@@ -8,6 +8,8 @@ import pandas as pd
 
 from nnzbench.facts import marks
 from nnzbench.facts.selector import FP16, FP16_PRUNED, kernel, pick
+from nnzbench.records.beside import tunings
+from nnzbench.records.describe import searched
 
 
 def test_dense_on_the_pruned_matrix_is_a_side_of_its_own_where_the_unpruned_one_is_timed():
@@ -47,14 +49,14 @@ def test_a_search_to_the_end_before_a_kernel_had_more_first_choices_is_not_all(t
     lines += [("c", "sparsert", "first", "x"), ("c", "sparsert", "all", "y")]
     lines += [("d", "cublas", "all", "x"), ("d", "cublas", "first", "x_unpruned")]
     path = tmp_path / "tuning.csv"
-    head = "problem,kernel,scope,untuned,dtype,device,policies,seconds\n"
-    path.write_text(head + "".join(f"{','.join(line)},f32,cupy,hot,1.0\n" for line in lines), encoding="utf-8")
+    head = "problem,kernel,scope,untuned,dtype,device,policies,candidates,ok,seconds\n"
+    path.write_text(head + "".join(f"{','.join(line)},f32,cupy,hot,1,1,1.0\n" for line in lines), encoding="utf-8")
     frame = pd.DataFrame([line[:2] for line in lines[1::2]], columns=["problem", "kernel"])
-    frame = frame.assign(dtype="f32", device="cupy", policy="hot")
-    assert marks.cut_short(frame, path).tolist() == ["some", "", "", "", "first"]
+    frame = frame.assign(dtype="f32", device="cupy", policy="hot", variant="x", choice="search")
+    assert searched(frame, tunings(path.parent))["search"].tolist() == ["some", "all", "all", "all", "first"]
     path.write_text(path.read_text().replace("all,x,f32,cupy,hot", "all,x,f32,cupy,hot+cold"), encoding="utf-8")
-    cold = marks.cut_short(frame.assign(policy="cold"), path)
-    assert cold.tolist() == ["some", "", "", "", ""], "nothing but the pruned matrix there"
+    cold = searched(frame.assign(policy="cold"), tunings(path.parent))["search"]
+    assert cold.tolist() == ["some", "", "all", "", "all"], "nothing but the pruned matrix there"
 
 
 def test_kernels_without_their_last_candidate_are_told_of_in_one_line_each():

@@ -125,7 +125,19 @@ def level_of_case(case: str, sparsity: float) -> float:
     return nearest if abs(nearest - level) <= 0.0125 else round(level, 2)
 
 
-_RECORDED = ["gpu", "experiment", "problem", "kernel", "policy", "math", "op", "dtype", "pattern", "bytes", "floor_us"]
+_RECORDED = [
+    "gpu",
+    "experiment",
+    "problem",
+    "kernel",
+    "policy",
+    "math",
+    "op",
+    "dtype",
+    "pattern_hash",
+    "bytes",
+    "floor_us",
+]
 
 
 def _measured(results: ResultSet) -> pd.DataFrame:
@@ -177,7 +189,7 @@ def _published() -> pd.DataFrame:
         }
         for row in published.rows()
     ]
-    frame = pd.DataFrame(rows).assign(kind="published", policy="hot", pattern="", untuned="")
+    frame = pd.DataFrame(rows).assign(kind="published", policy="hot", pattern_hash="", untuned="")
     return _with_shares(frame, [sheet_peaks(gpu) for gpu in frame["gpu"]])
 
 

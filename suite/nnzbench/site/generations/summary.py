@@ -73,7 +73,7 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
         keys = [*PROBLEM, column]
         return pd.MultiIndex.from_frame(points[keys]).isin(pd.MultiIndex.from_frame(newest[keys]))
 
-    known = as_newest("pattern") | (points["pattern"] == "")
+    known = as_newest("pattern_hash") | (points["pattern_hash"] == "")
     same = known & as_newest("baseline") & points["speedup"].notna()
     gpus = points[same & points["alike"]].drop_duplicates([*PROBLEM, "gpu", "kind"]).groupby(PROBLEM).size()
     keep = same & pd.MultiIndex.from_frame(points[PROBLEM]).isin(gpus.index[gpus > 1])

@@ -45,7 +45,7 @@ def test_a_cell_is_timed_refused_failed_or_missing():
         one(rows[3], policy="cold"),
         one(rows[0], kernel="not_of_this_experiment"),
     ]
-    states = coverage.states(NAME, frame_of(records), NO_FILE).set_index(coverage.CELL)["state"]
+    states = coverage.states(NAME, frame_of(records)).set_index(coverage.CELL)["state"]
     assert len(states) == len(coverage.expected(NAME))
 
     def state(i, policy="hot", kernel="cudnn"):
@@ -83,7 +83,7 @@ def test_each_variant_of_a_study_is_a_cell(study):
         failed(of_study(study[1], ""), "unsupported", "B is too large"),
         of_study(study[1], "x64", kernel="sputnik"),
     ]
-    states = coverage.states(STUDY, frame_of(records), NO_FILE).set_index(coverage.CELL)["state"]
+    states = coverage.states(STUDY, frame_of(records)).set_index(coverage.CELL)["state"]
     assert len(states) == len(cells)
 
     def found(i, kernel="sputnik_ablation", variants=PARTS):

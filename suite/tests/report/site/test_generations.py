@@ -161,7 +161,7 @@ def test_the_sparse_kernel_is_set_against_each_arithmetic_of_the_dense_one(both)
 
 
 def test_other_patterns_under_the_same_name_are_not_compared_and_said_so(two):
-    other = rows(T4, pattern="feedbeef")
+    other = rows(T4, pattern_hash="feedbeef")
     replace_all(two / T4 / "sparsert_table1" / "records.csv", other)
     found = compared(two)
     assert pick(found.facts, older=on(T4)).empty
