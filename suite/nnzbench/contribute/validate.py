@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from nnzbench.measure.sweep import QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.problem import case_of
-from nnzbench.records import selection
+from nnzbench.records import describe, selection
 from nnzbench.records.beside import ENERGY, MEMORY, TUNING, Window
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch
@@ -149,8 +150,19 @@ def _rows(rows: Sequence[Record], frame: pd.DataFrame, untimed: bool) -> Iterato
         yield f"the rows of one problem disagree on what it is: {selection.listed(sorted(ambiguous))}"
     if (fastest(frame) != frame["selected"]).any():
         yield "`selected` does not mark the fastest correct row of each kernel"
+    yield from itertools.islice(_claimed(frame), 3)
     for at, row in enumerate(rows, start=2):  # a cell never holds a newline
         yield from (f"line {at}: {text}" for text in _one(row, untimed))
+
+
+def _claimed(frame: pd.DataFrame) -> Iterator[str]:
+    """What rows say that their kernels are, against what this version knows of them: whose a row is decides claims."""
+    names = ("role", "math", "weights", "work")
+    for row in frame[["kernel", "variant", "dtype", *names]].drop_duplicates().itertuples(index=False):
+        known = describe.of_candidate(str(row.kernel), str(row.variant), str(row.dtype))
+        for name in names:
+            if (said := getattr(row, name)) != (wanted := getattr(known, name)):
+                yield f"rows of {row.kernel} {row.variant} have the {name} '{said}', which is '{wanted}'"
 
 
 def _one(row: Record, untimed: bool) -> Iterator[str]:

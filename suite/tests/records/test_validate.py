@@ -14,6 +14,7 @@ from nnzbench.contribute.validate import validate
 from nnzbench.matrices import generate
 from nnzbench.problems import tables
 from nnzbench.records.beside import MEMORY, Memory
+from nnzbench.records.record import append
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +85,17 @@ def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
 def test_each_fault_of_a_row_is_found(folder, rows, change, sentence):
     replace_all(folder / "records.csv", [dataclasses.replace(rows[0], **change), *rows[1:]])
     assert any(sentence in fault for fault in faults(folder)), faults(folder)
+
+
+@pytest.mark.parametrize("change", [{"role": "own"}, {"weights": "unpruned"}, {"math": "f16"}, {"work": "dense"}])
+def test_a_row_can_not_claim_to_be_of_another_kind_of_kernel(folder, rows, change):
+    """Whose a row is decides which claims it judges."""
+    first, *rest = select(rows)
+    assert all(getattr(first, name) != value for name, value in change.items())
+    (folder / "records.csv").unlink()
+    append(folder / "records.csv", [dataclasses.replace(first, **change), *rest])
+    ((name, value),) = change.items()
+    assert any(f"have the {name} '{value}', which is" in fault for fault in faults(folder)), faults(folder)
 
 
 def replaced(folder, rows, **changes):
