@@ -51,7 +51,7 @@ _NAMES = {
     "environment": re.compile(r"environment(-\d{1,4})?\.json"),
     "policies": re.compile(r"[a-z]+(\+[a-z]+)*"),
     "untuned": re.compile(r"[A-Za-z0-9_.:+ -]{0,2000}"),
-    "throttled": re.compile(r"[a-z_ ]{0,200}"),
+    "throttled": re.compile(r"[a-z_, ]{0,200}"),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("m", "k", "n"), (0, 2**31)),

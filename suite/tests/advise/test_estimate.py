@@ -320,7 +320,7 @@ def test_dense_does_not_win_where_the_kernel_that_wins_on_its_like_has_no_time(t
     fast = scaled(OF_SPUTNIK, 0.05, kernel="tensor_spmm", dtype="f16", experiment="llm_layers")
     dense = scaled([row for row in RECORDS if row.kernel == "cublas"], kernel="cublas", dtype="f16", variant="f16_x")
     slow = scaled(OF_SPUTNIK, 20.0, dtype="f16")
-    append(tmp_path / "nvidia-h200" / "llm_layers" / "records.csv", [*fast, *dense, *slow])
+    append(tmp_path / "nvidia-h200" / "llm_layers" / "records.csv", map(described, [*fast, *dense, *slow]))
     known, like, other = (
         ask(load(gpu, [tmp_path]), "768x1536@0.9", 32, dtype="f16") for gpu in ("h200", "h100", "a100")
     )

@@ -236,12 +236,12 @@ def test_a_sparse_product_is_told_by_the_same_program_on_the_same_matrix(tmp_pat
         ("nvidia-h100-80gb-hbm3", {("p", "y8"): 31.0, ("p", "y16"): 1.0, ("q", "y4"): 2.0}),
     ):
         rows = [
-            fake_records.timed("sputnik", us, variant, **sizes, pattern=pattern, gpu=slug, floor_us=1.0)
+            fake_records.timed("sputnik", us, variant, **sizes, pattern_hash=pattern, gpu=slug, floor_us=1.0)
             for (pattern, variant), us in timed.items()
         ]
         fake_records.write(tmp_path / slug / "sparsert_table1", rows)
     found = holdouts.recorded(tmp_path)
-    assert sorted(zip(found["pattern"], found["variant"], found["us"], strict=True)) == [
+    assert sorted(zip(found["pattern_hash"], found["variant"], found["us"], strict=True)) == [
         ("p", "y8", 30.0), ("p", "y8", 31.0),
     ]  # fmt: skip
 
