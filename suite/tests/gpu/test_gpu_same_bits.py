@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnzbench.devices import open_device
-from nnzbench.kernels.registry import VendorKernel, kernels
+from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PROBLEMS
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.operands import make_operands
@@ -51,7 +51,7 @@ def devices():
 def test_every_kernel_gives_the_same_bits(devices, name):
     kernel = kernels()[name]
     compared = 0
-    for problem in (one for one in PROBLEMS if one.op in kernel.ops):
+    for problem in (one for one in (*PROBLEMS, *about(name).samples) if one.op in kernel.ops):
         for dtype in sorted(kernel.dtypes):
             typed = replace(problem, dtype=dtype)
             try:
