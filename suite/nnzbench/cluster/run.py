@@ -209,10 +209,10 @@ class ClusterRun:
         return Resources(workers, max(1, len(here)) if any(unit.who.timed for unit in here) else workers)
 
     def _finished(self) -> bool:
-        if any(unit.jobs for unit in self.units.values()):
+        if not self.models or self.arriving or any(unit.jobs for unit in self.units.values()):
             return self._late()
         offered = {unit.who.gpu for unit in self.units.values() if unit.workers}  # and there was nothing that fits
-        return bool(self.models) and all(
+        return all(
             gpu in offered or model.queue.over() or not (model.queue.waiting or model.short)
             for gpu, model in self.models.items()
         )
@@ -375,7 +375,8 @@ class ClusterRun:
                 run = model.runs[steps[0].experiment]
                 experiment = next(one for one in self.experiments if one.name == steps[0].experiment)
                 done = _done(run, steps)
-                job = Job(experiment, tuple(steps), self.choice, done, model.queue.left_s)
+                by_type = sorted(steps, key=lambda step: step.problem.dtype)  # the matrix is rounded once for each
+                job = Job(experiment, tuple(by_type), self.choice, done, model.queue.left_s)
                 unit.jobs[self._submit(perform, job, resources={unit.who.unit: 1})] = job, time.monotonic()
                 self.progress.step(str(steps[0]))
 

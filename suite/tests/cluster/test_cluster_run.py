@@ -197,6 +197,12 @@ def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monk
     assert {row.problem for row in rows(tmp_path)} == {"p0", "p1", "p2", "p4"}
 
 
+def test_a_run_whose_workers_do_not_come_in_its_time_ends_with_it(tmp_path, monkeypatch, clock):
+    late = Client({"w": "h200"}, instead=lambda what, *arguments: Future(pending=True))
+    assert run(tmp_path, monkeypatch, late, ends=5.0) == ([], [])
+    assert 0.0 <= clock.now - (5.0 + cluster_run.GRACE_S) < 1.0
+
+
 def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):
     none = Future(error=Unsupported("no usable GPU (cupy: none)"))
     with pytest.raises(Unsupported, match="no usable GPU"):
