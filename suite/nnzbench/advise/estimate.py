@@ -19,7 +19,6 @@ from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.facts.crossover import WIDEST, crossing
-from nnzbench.facts.nearby import UNSTRUCTURED, kind_of
 from nnzbench.kernels.registry import Kernel, about, baselines, kernels
 from nnzbench.matrices.formats import CSR
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
@@ -29,6 +28,7 @@ from nnzbench.predict.records import UNJUDGED, cannot
 from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.records.describe import UNSTRUCTURED, pattern_of
 from nnzbench.records.record import RecordError
 
 HALVED = 0.6
@@ -60,7 +60,7 @@ def packing_ms(kernel: str, rows: pd.DataFrame, sizes: Sizes) -> float | None:
 
 def _kind_of_layer(layer: Layer) -> str:
     """Kind of its pattern, as `facts.nearby` names it: what generated it tells, and of a file whether it is 2:4."""
-    known = kind_of(layer.source)
+    known = pattern_of(layer.source)
     halved = known == UNSTRUCTURED and layer.matrix.sparsity <= HALVED and not _unfit(layer.matrix, "f16")
     return "2:4" if halved else known
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.facts.nearby import CHECKS, UNSTRUCTURED, kind_of
+from nnzbench.facts.nearby import CHECKS
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.arrays import ITEM_BYTES
@@ -34,7 +34,7 @@ from nnzbench.problems.experiment import USUAL
 from nnzbench.problems.problem import DType
 from nnzbench.records import files, shown
 from nnzbench.records.beside import TUNING
-from nnzbench.records.describe import class_of
+from nnzbench.records.describe import UNSTRUCTURED, class_of, pattern_of
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 
@@ -162,7 +162,7 @@ def same(rows: pd.DataFrame, sizes: Sizes, dense: bool) -> dict[str, Any]:
     found = rows[(rows["m"] == sizes.m) & (rows["k"] == sizes.k) & (rows["n"] == sizes.n)]
     found = found.assign(off=(found["nnz"] - sizes.nnz).abs())
     if not dense:
-        found = found[(found["off"] <= SAME_NONZEROS * sizes.nnz) & (found["source"].map(kind_of) == sizes.kind)]
+        found = found[(found["off"] <= SAME_NONZEROS * sizes.nnz) & (found["source"].map(pattern_of) == sizes.kind)]
     nearest = found.sort_values("off", kind="stable").groupby("policy", sort=False).head(1)
     return {str(row["policy"]): row for _, row in nearest.iterrows()}
 

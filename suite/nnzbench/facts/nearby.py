@@ -11,6 +11,7 @@ from nnzbench.facts.data import Data
 from nnzbench.facts.selector import MATHS, Selector, dense_of
 from nnzbench.facts.table import pairs
 from nnzbench.kernels.registry import known
+from nnzbench.records.describe import pattern_of
 
 CHECKS = "awkward_sizes"
 """The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
@@ -18,11 +19,6 @@ PRODUCTS = "op in ['spmm', 'spmv', 'sddmm'] and shape == ''"
 """Condition on problems: a product by itself, and no step of a network."""
 INSTEAD = {"f32": ("f32", "tf32", "f16"), "tf32": ("tf32", "f16"), "f16": ("f16",), "bf16": ("bf16",)}
 """By arithmetic asked for, that of dense products which could run instead: its own, or with fewer digits."""
-KINDS = {"balanced": "balanced", "codebook_balanced": "balanced"} | {
-    name: name for name in ("block", "vector", "kernel", "pattern", "banded")
-}
-"""Patterns with a structure, by how their source begins, beside those of N in M; all others are unstructured."""
-UNSTRUCTURED = "unstructured"
 KIND = ["op", "math", "pattern", "policy", "baseline"]
 COLUMNS = [
     *KIND, "rows", "inner", "columns", "zeros", "ratio", "tuned", "kernel", "us", "baseline_kernel", "baseline_us",
@@ -44,12 +40,6 @@ def cusparse(math_class: str) -> Selector:
     return Selector(f"best cuSPARSE {MATHS[math_class]}", ("cusparse",), math_class)
 
 
-def kind_of(source: str) -> str:
-    """Kind of pattern of a problem's source, such as `dlmc:...`, `nm:2:4:0` or `block:...`."""
-    words = source.split(":")
-    return ":".join(words[1:3]) if words[0] == "nm" else KINDS.get(words[0], UNSTRUCTURED)
-
-
 def layers(data: Data) -> pd.DataFrame:
     """Every recorded product over each baseline, with `COLUMNS`; none of networks' steps and of `CHECKS`."""
     names = ["problem", "op", "m", "k", "n", "sparsity", "source"]
@@ -66,7 +56,7 @@ def layers(data: Data) -> pd.DataFrame:
         columns={"median_us": "us", "over_us": "baseline_us", "over_kernel": "baseline_kernel"}
     ).assign(
         experiment=data.results.experiment,
-        pattern=found["source"].map(kind_of),
+        pattern=found["source"].map(pattern_of),
         rows=found["m"],
         inner=found["k"].where(~sampled, found["n"]),
         columns=found["n"].where(~sampled, found["k"]),

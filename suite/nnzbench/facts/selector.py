@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.kernels.registry import OURS, Role, about, dense_libraries, known
+from nnzbench.records import describe
 
 MATHS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16", "i8": "INT8", "f8": "FP8", "i4": "INT4"}
 """Arithmetic classes as readers know them."""
@@ -20,7 +21,7 @@ def word(*words: str) -> str:
     return rf"(.*[_-])?({'|'.join(words)})([_-]|$)"
 
 
-DEFAULT = word("default", "heuristic")
+DEFAULT = describe.DEFAULT
 """What a kernel or library would run by its own choice."""
 COLUMN_DEFAULT = "(csr_default_col|spmv_csr_default)$"
 """That choice of cuSPARSE on column-major operands, which papers call; a single column has no other layout."""

@@ -36,11 +36,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from nnzbench.facts.nearby import UNSTRUCTURED, kind_of
 from nnzbench.kernels.cost_rule import fit_constants
 from nnzbench.plans.gpus import Gpu
 from nnzbench.predict.model import carried
 from nnzbench.problems.experiment import WARM
+from nnzbench.records.describe import UNSTRUCTURED, pattern_of
 
 Floats = NDArray[np.float64]
 Kinds = NDArray[np.str_]
@@ -74,7 +74,7 @@ class Sizes:
     n: int
     nnz: int
     kind: str = UNSTRUCTURED
-    """Of its pattern, as `facts.nearby.kind_of` names it. The time of a dense product does not depend on it."""
+    """Of its pattern, as `describe.pattern_of` names it. The time of a dense product does not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Model:
         self._dense, self._sddmm, self._item, self._least_us = dense, sddmm, item, least_us
         self._us = self.rows["median_us"].to_numpy(float)
         self._sizes = [self.rows[name].to_numpy(float) for name in _SIZES]
-        self.kinds: Kinds = self._kinds(self.rows["source"].map(kind_of))
+        self.kinds: Kinds = self._kinds(self.rows["source"].map(pattern_of))
         """Of each row, the kind of its pattern; that of a dense product's counts as unstructured."""
         self._table, self._places = self._costs(*self._sizes), self._coordinates(*self._sizes)
 

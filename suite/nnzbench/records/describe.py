@@ -19,8 +19,8 @@ from nnzbench.records.beside import Tuning, outgrown
 
 LAYOUTS = ("rowmajor", "colmajor", "bcol", "ccol", "row", "col", "transposed", "nchw", "nhwc")
 """Words of a library's variants that say how its operands lie in memory."""
-_DEFAULT = re.compile(r"(.*[_-])?(default|heuristic)([_-]|$)")
-"""What a kernel or library would run by its own choice."""
+DEFAULT = r"(.*[_-])?(default|heuristic)([_-]|$)"
+"""Pattern of the variants that a kernel or library would run by its own choice."""
 _PRODUCT = re.compile(r"f\d+_\w+?_(qkv|o|up|down|head)_.+_b\d+")
 _ABLATED = re.compile(r"(complete|no_[a-z_]+?|paper_residue|paper_order)(?=_[a-z]\d|$)")
 STRUCTURED = {"balanced": "balanced", "codebook_balanced": "balanced"} | {
@@ -73,7 +73,7 @@ class CandidateColumns(NamedTuple):
 def of_candidate(kernel: str, variant: str, dtype: str) -> CandidateColumns:
     """The columns of a candidate; `choice` is `first` only by the run that tried it (`searched`)."""
     said = about(kernel)
-    default = _DEFAULT.match(variant) is not None
+    default = re.match(DEFAULT, variant) is not None
     layout = [word for word in variant.split("_") if word in LAYOUTS] if said.role == "library" else []
     part = ""
     if said.part:

@@ -134,16 +134,10 @@ def _sparse(matrix: CSR, math: str, layout: str, place: Any) -> _Weights:
     """The matrix in a sparse layout of PyTorch's, made on the GPU from its dense form."""
     torch = load_torch()
     dense = _tensor(torch, matrix.to_dense(), math).to(place)
-    if layout == "csr":
-        value = dense.to_sparse_csr()
+    if not layout.startswith("semi"):
+        value = dense.to_sparse_csr() if layout == "csr" else dense.to_sparse_bsr((int(layout[3:]),) * 2)
         return _Weights(value, value.clone, _size(value.crow_indices(), value.col_indices(), value.values()))
-    if layout.startswith("bsr"):
-        side = int(layout[3:])
-        value = dense.to_sparse_bsr((side, side))
-        return _Weights(value, value.clone, _size(value.crow_indices(), value.col_indices(), value.values()))
-    cutlass = layout == "semi_cutlass"
-    kinds = torch.sparse.SparseSemiStructuredTensorCUTLASS, torch.sparse.SparseSemiStructuredTensorCUSPARSELT
-    kind = kinds[0] if cutlass else kinds[1]
+    kind = getattr(torch.sparse, f"SparseSemiStructuredTensor{layout.removeprefix('semi_').upper()}")
     return _Weights(kind.from_dense(dense), lambda: kind.from_dense(dense), _size(dense) * 9 // 16)
 
 

@@ -23,6 +23,7 @@ from nnzbench.facts.results import load
 from nnzbench.facts.selector import dense_of
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels.registry import about
+from nnzbench.records import describe
 from nnzbench.records.files import has_records
 from nnzbench.site.index import page
 
@@ -255,4 +256,4 @@ def test_neighbours_lie_within_an_octave_and_five_points(points, wanted):
 def test_patterns_of_a_kind():
     kinds = {"dlmc:a/b": "unstructured", "uniform:1": "unstructured", "nm:2:4:0": "2:4", "nm:1:2:0": "1:2",
              "nm:1:8:0": "1:8", "codebook_balanced:3": "balanced", "block:8": "block"}  # fmt: skip
-    assert {source: nearby.kind_of(source) for source in kinds} == kinds
+    assert {source: describe.pattern_of(source) for source in kinds} == kinds
