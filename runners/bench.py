@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "suite"))  # nothing may be installed yet
 
-from nnzbench.host import extra_for, visible_gpus  # noqa: E402
+from nnzbench.core.host import extra_for, visible_gpus  # noqa: E402
 
 UNFINISHED = ROOT / "build" / "bench.unfinished"
 """Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
@@ -64,8 +64,8 @@ def nnzbench(*arguments: str) -> int:
 def check(experiments: Sequence[str]) -> str:
     """Why these experiments can't be run, empty where they can: told before anything is run or compiled."""
     from nnzbench.cli.chosen import choose_experiments
-    from nnzbench.plans.plan import Unsupported
-    from nnzbench.problems.experiment import UnknownExperiment
+    from nnzbench.core.plan import Unsupported
+    from nnzbench.data.problems.experiment import UnknownExperiment
 
     try:
         choose_experiments(tuple(experiments) or ("all",), False)
@@ -108,7 +108,7 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
         return statuses
     statuses["compile"] = nnzbench("compile", "--sample", SAMPLE)
     shutil.rmtree(REDRAWN, ignore_errors=True)
-    from nnzbench.records.files import folders
+    from nnzbench.results.records.files import folders
 
     recorded = [folder for name in names for folder in folders(ROOT / "reports", f"*/{name}")]
     for folder in recorded:
@@ -120,9 +120,9 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
 
 def told(results: Path) -> list[str]:
     """What the records of the GPU that was run last answer, a line each."""
-    from nnzbench.records.files import folders, records_file
-    from nnzbench.records.record import RecordError
     from nnzbench.report.tables import MARK
+    from nnzbench.results.records.files import folders, records_file
+    from nnzbench.results.records.record import RecordError
     from nnzbench.site.index.headlines import answers
 
     found = sorted(folders(results, "*/*"), key=lambda folder: records_file(folder).stat().st_mtime)

@@ -26,22 +26,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench import devices, paths
+from nnzbench import devices
 from nnzbench.advise import estimate, layer
 from nnzbench.advise.measured import BUDGET_S, Asked, Question, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
-from nnzbench.facts.results import geometric_mean
+from nnzbench.bench.session import Session, open_session
+from nnzbench.core import paths
+from nnzbench.core.plan import Unsupported
+from nnzbench.core.progress import Lines
+from nnzbench.data.matrices import standin
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.problem import DType
+from nnzbench.data.problems.sources import find_real
 from nnzbench.kernels.registry import about, baselines, kernels
-from nnzbench.matrices import standin
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.session import Session, open_session
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import DType
-from nnzbench.problems.sources import find_real
-from nnzbench.progress import Lines
-from nnzbench.records.folder import Results, drop_cut_off_line
-from nnzbench.records.record import Record, RecordError
 from nnzbench.report.text import commit, markdown
+from nnzbench.results.records.folder import Results, drop_cut_off_line
+from nnzbench.results.records.record import Record, RecordError
+from nnzbench.results.result_set import geometric_mean
 
 LINES = "trial.jsonl"
 

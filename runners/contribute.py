@@ -27,7 +27,7 @@ from pathlib import Path
 
 import bench
 
-from nnzbench.host import extra_for, visible_gpus
+from nnzbench.core.host import extra_for, visible_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "contribute"
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str], seconds: float) -> int:
 
 def measure(minutes: float, run: Callable[[Sequence[str], float], int], clock: Callable[[], float]) -> list[str]:
     """Runs the steps, each with its share of the time left; names of those whose status tells of something wrong."""
-    from nnzbench.contribute import kit
+    from nnzbench.site.contribute import kit
 
     end = clock() + 60 * minutes - CLOSING_S
     failed = []
@@ -77,9 +77,9 @@ def measure(minutes: float, run: Callable[[Sequence[str], float], int], clock: C
 
 def unpacked(archive: Path, aside: Path) -> list[Path]:
     """The result sets of the archive, below `aside`. Raises `RecordError` for a file that is none."""
-    from nnzbench.contribute import kit
-    from nnzbench.contribute.validate import find_sets
-    from nnzbench.records.record import RecordError
+    from nnzbench.results.records.record import RecordError
+    from nnzbench.site.contribute import kit
+    from nnzbench.site.contribute.validate import find_sets
 
     kit.unpack(archive, aside)
     if len(list(aside.glob(f"*/{kit.NAME}"))) != 1:
@@ -90,10 +90,10 @@ def unpacked(archive: Path, aside: Path) -> list[Path]:
 def take_in(archive: Path, reports: Path) -> int:
     """Puts the sets of an archive into `reports`, in the form that is published there, if all are fit; the status."""
     from nnzbench.cli import main as nnzbench
-    from nnzbench.contribute import kit
-    from nnzbench.contribute.validate import validate
-    from nnzbench.records.files import export
-    from nnzbench.records.record import RecordError
+    from nnzbench.results.records.files import export
+    from nnzbench.results.records.record import RecordError
+    from nnzbench.site.contribute import kit
+    from nnzbench.site.contribute.validate import validate
     from nnzbench.site.generations import page as generations
 
     with tempfile.TemporaryDirectory(prefix="nnzbench-take-in-") as scratch:
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     extra = extra_for(gpus)
     if bench.missing(extra) and not asked.no_install:
         bench.install(extra)
-    from nnzbench.contribute import kit
+    from nnzbench.site.contribute import kit
 
     failed = measure(asked.minutes, run, time.monotonic)
     shutil.rmtree(RESULTS / "cpu", ignore_errors=True)

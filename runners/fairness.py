@@ -25,18 +25,18 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from nnzbench import paths
+from nnzbench.bench.session import Session, snapshot
+from nnzbench.bench.timing import StoppingRule
+from nnzbench.bench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.core import paths
+from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.problem import ConvShape, Op, Problem
+from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
-from nnzbench.matrices.formats import CSR
-from nnzbench.measure.session import Session, snapshot
-from nnzbench.measure.timing import StoppingRule
-from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import ConvShape, Op, Problem
-from nnzbench.problems.reference import Reference, reference
 from nnzbench.report.text import markdown
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from studies import blocks, busy, devices, launching
 
-from nnzbench.plans.plan import Unsupported
+from nnzbench.core.plan import Unsupported
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

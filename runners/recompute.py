@@ -27,19 +27,19 @@ from unittest import mock
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts import table
-from nnzbench.facts.data import Data
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each, load
-from nnzbench.facts.selector import Selector
-from nnzbench.facts.table import Comparison
-from nnzbench.host import processors
+from nnzbench.core import paths
+from nnzbench.core.host import processors
 from nnzbench.kernels.registry import about, role_of
 from nnzbench.papers.catalogue import page_of
-from nnzbench.predict.published import SIX
+from nnzbench.papers.predict.published import SIX
 from nnzbench.report import render
 from nnzbench.report.draw import style
+from nnzbench.results import table
+from nnzbench.results.data import Data
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each, load
+from nnzbench.results.selector import Selector
+from nnzbench.results.table import Comparison
 from nnzbench.site.generations import products
 
 pd.set_option("mode.string_storage", "python")  # texts that are Python objects are taken in two thirds of the time

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nnzbench import paths
+from nnzbench.bench.session import snapshot
+from nnzbench.core import paths
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices import open_gpu
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.measure.session import snapshot
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import Problem
 
 
 def gpu_for(what: str) -> GpuDevice:

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnzbench import paths
+from nnzbench.core import paths
+from nnzbench.core.plan import Launch, Plan
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.plans.plan import Launch, Plan
 from nnzbench.report.text import markdown
 from studies import gpu_for
 

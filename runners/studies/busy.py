@@ -21,15 +21,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nnzbench import paths
+from nnzbench.bench.trial import failure
+from nnzbench.core import paths
+from nnzbench.core.plan import Prepared, Unsupported, one_line
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import NETWORKS
 from nnzbench.devices import open_device
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.measure.trial import failure
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
-from nnzbench.plans.plan import Prepared, Unsupported, one_line
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import NETWORKS
 from studies import chosen
 
 WHOLE = "whole_networks"

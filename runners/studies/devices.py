@@ -22,19 +22,19 @@ from typing import get_args
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.build.cache import Job
-from nnzbench.build.pool import compile_many
+from nnzbench.bench.timing import measure, warm_up
+from nnzbench.bench.trial import fresh_result
+from nnzbench.core import paths
+from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.data.problems.experiment import OF_MODELS
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.devices import open_device
+from nnzbench.devices.build.cache import Job
+from nnzbench.devices.build.pool import compile_many
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PROBLEMS
-from nnzbench.measure.timing import measure, warm_up
-from nnzbench.measure.trial import fresh_result
-from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.experiment import OF_MODELS
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import DType, Problem
 from studies import write_environment
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")

@@ -20,20 +20,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench import paths
+from nnzbench.bench.timing import QUICK, measure, warm_up
+from nnzbench.bench.trial import fresh_result
+from nnzbench.core import paths
+from nnzbench.core.plan import Prepared
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.sputnik.spmm import Switches, heuristic_tile, spmm_plan
 from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
 from nnzbench.kernels.vendor.support import Inputs
-from nnzbench.measure.timing import QUICK, measure, warm_up
-from nnzbench.measure.trial import fresh_result
 from nnzbench.papers.nnzbench import dlmc_n512
-from nnzbench.plans.plan import Prepared
-from nnzbench.predict.launching import CHANGES, FILE, FOLDER, PROGRAMS, WAYS, over
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
+from nnzbench.papers.predict.launching import CHANGES, FILE, FOLDER, PROGRAMS, WAYS, over
 from nnzbench.report.text import markdown, number
 from studies import chosen, gpu_for, write_environment
 

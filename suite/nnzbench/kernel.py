@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nnzbench.core.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
 from nnzbench.kernels.registry import About, Kernel, Role, VendorKernel, candidates, kernels, register
-from nnzbench.plans.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
 
 __all__ = [
     "About", "Arg", "Array", "Candidate", "Kernel", "Launch", "Plan", "Prepared", "Resources", "Role", "Unsupported",

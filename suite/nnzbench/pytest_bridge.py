@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from nnzbench import devices
+from nnzbench.bench.attempts import CHECK, Tried
+from nnzbench.bench.session import Session
+from nnzbench.bench.steps import Step
+from nnzbench.bench.sweep import Choice, Run, plan_work
+from nnzbench.core.plan import Unsupported
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.problems.experiment import Policy
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.attempts import CHECK, Tried
-from nnzbench.measure.session import Session
-from nnzbench.measure.steps import Step
-from nnzbench.measure.sweep import Choice, Run, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Policy
-from nnzbench.problems.problem import Problem
-from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Kept
-from nnzbench.records.record import is_fault
+from nnzbench.results.records.folder import Kept
+from nnzbench.results.records.record import is_fault
 
 PARAMETERS = ("experiment", "problem", "dtype", "kernel", "policy")
 """What the benchmark function takes beside `benchmark` and `bench`; `--benchmark-group-by=param:problem` works."""

@@ -22,14 +22,14 @@ except ImportError:
     raise ImportError("nnzbench.torch needs PyTorch: pip install 'nnzbench[torch]'") from None
 
 from nnzbench.advise import api
+from nnzbench.advise.operators import archive
+from nnzbench.advise.operators.archive import Archive, Saved
+from nnzbench.advise.operators.arrays import ALIGNMENT, OperatorError
+from nnzbench.advise.operators.make import Family, family
+from nnzbench.advise.operators.operator import Operator
 from nnzbench.advise.packing import WIDTHS
+from nnzbench.data.problems.problem import DType
 from nnzbench.kernels import registry
-from nnzbench.operators import archive
-from nnzbench.operators.archive import Archive, Saved
-from nnzbench.operators.arrays import ALIGNMENT, OperatorError
-from nnzbench.operators.make import Family, family
-from nnzbench.operators.operator import Operator
-from nnzbench.problems.problem import DType
 
 __all__ = ["SparseLinear", "Swapped", "sparsify"]
 

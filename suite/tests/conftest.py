@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from nnzbench.bench import attempts
+from nnzbench.core.plan import Unsupported
 from nnzbench.devices import open_device
 from nnzbench.devices.cpu import build
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.measure import attempts
-from nnzbench.plans.plan import Unsupported
 
 PROGRAMS, KEPT_DAYS = "programs", 14
 

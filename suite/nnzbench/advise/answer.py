@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnzbench.facts.crossover import Crossover, times_as_fast
+from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about
-from nnzbench.problems.problem import DType
+from nnzbench.results.crossover import Crossover, times_as_fast
 
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
 FEW_ZEROS = 0.5

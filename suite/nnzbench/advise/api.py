@@ -16,23 +16,23 @@ from nnzbench.advise import estimate, layer, measured, packing, recorded
 from nnzbench.advise.answer import Answer
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
+from nnzbench.advise.operators.archive import Packing, Saved, load_operator
+from nnzbench.advise.operators.arrays import ITEM_BYTES, OperatorError, is_torch
+from nnzbench.advise.operators.make import make, remake
+from nnzbench.advise.operators.operator import Operator
+from nnzbench.advise.operators.tokens import kernels_for
+from nnzbench.bench.session import Session, open_session
+from nnzbench.core.plan import Unsupported
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.matrices import files
+from nnzbench.data.matrices.files import from_scipy
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.problems.experiment import unknown
+from nnzbench.data.problems.problem import DType
 from nnzbench.devices import Device
 from nnzbench.kernels import registry
-from nnzbench.matrices import files
-from nnzbench.matrices.files import from_scipy
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.measure.session import Session, open_session
-from nnzbench.operators.archive import Packing, Saved, load_operator
-from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
-from nnzbench.operators.make import make, remake
-from nnzbench.operators.operator import Operator
-from nnzbench.operators.tokens import kernels_for
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import unknown
-from nnzbench.problems.problem import DType
-from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Kept, Results
-from nnzbench.records.record import RecordError
+from nnzbench.results.records.folder import Kept, Results
+from nnzbench.results.records.record import RecordError
 
 OPERATOR_SECONDS = 20.0
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from nnzbench.advise.answer import Answer, crossover_text, math_words
-from nnzbench.matrices.formats import MatrixError
+from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.report.draw.style import BLUE, INK, MUTED, VERMILLION, save, styled
 
 MOST = 8

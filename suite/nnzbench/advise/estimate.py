@@ -17,19 +17,19 @@ from threadpoolctl import threadpool_limits
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Near, Width, ranked
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
+from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
-from nnzbench.facts.crossover import WIDEST, crossing
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.experiment import USUAL
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.kernels.registry import Kernel, about, baselines, kernels
-from nnzbench.matrices.formats import CSR
-from nnzbench.operators.arrays import stored_bytes, weights_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.predict.estimator import FAR_OCTAVES, Model, Sizes
-from nnzbench.predict.records import UNJUDGED, cannot
-from nnzbench.problems.experiment import USUAL
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
-from nnzbench.records.describe import UNSTRUCTURED, pattern_of
-from nnzbench.records.record import RecordError
+from nnzbench.papers.predict.estimator import FAR_OCTAVES, Model, Sizes
+from nnzbench.papers.predict.records import UNJUDGED, cannot
+from nnzbench.results.crossover import WIDEST, crossing
+from nnzbench.results.records.describe import UNSTRUCTURED, pattern_of
+from nnzbench.results.records.record import RecordError
 
 HALVED = 0.6
 """Share of zeros up to which a matrix that sparse tensor cores take was pruned for them: others take it by chance."""

@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nnzbench.matrices import files, index
-from nnzbench.matrices.formats import CSR, MatrixError, require_memory
-from nnzbench.problems.operands import Operands, operands_of, round_to
-from nnzbench.problems.problem import ConvShape, DType, Problem, name_of
-from nnzbench.problems.sources import load_sparse
+from nnzbench.data.matrices import files, index
+from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
+from nnzbench.data.problems.operands import Operands, operands_of, round_to
+from nnzbench.data.problems.problem import ConvShape, DType, Problem, name_of
+from nnzbench.data.problems.sources import load_sparse
 
 EXPERIMENT = "mine"
 """The results folder of a user's own matrices."""

@@ -12,23 +12,23 @@ import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
-from nnzbench.facts.crossover import WIDEST, crossing
+from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
+from nnzbench.bench.attempts import Attempts
+from nnzbench.bench.search import Search
+from nnzbench.bench.session import Session
+from nnzbench.bench.subject import Subject
+from nnzbench.bench.timing import StoppingRule
+from nnzbench.bench.trial import Outcome
+from nnzbench.core.plan import Candidate
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.experiment import OF_MODELS
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import DType, Problem, name_of
 from nnzbench.kernels.registry import about, baselines
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import Attempts
-from nnzbench.measure.search import Search
-from nnzbench.measure.session import Session
-from nnzbench.measure.subject import Subject
-from nnzbench.measure.timing import StoppingRule
-from nnzbench.measure.trial import Outcome
-from nnzbench.operators.arrays import stored_bytes, weights_bytes
-from nnzbench.plans.plan import Candidate
-from nnzbench.problems.experiment import OF_MODELS
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem, name_of
-from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Results
-from nnzbench.records.record import Record
+from nnzbench.results.crossover import WIDEST, crossing
+from nnzbench.results.records.folder import Results
+from nnzbench.results.records.record import Record
 
 BUDGET_S = 60.0
 """Seconds for one matrix, all widths together."""

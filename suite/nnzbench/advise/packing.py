@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
+from nnzbench.advise.operators.archive import Archive, Facts, Key, Packing, Saved, canonical, keep, recall
+from nnzbench.advise.operators.arrays import OperatorError
+from nnzbench.advise.operators.make import draft, make
+from nnzbench.bench.session import Session
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.problems.operands import Operands, operands_of
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import Kernel, kernels
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.measure.session import Session
-from nnzbench.operators.archive import Archive, Facts, Key, Packing, Saved, canonical, keep, recall
-from nnzbench.operators.arrays import OperatorError
-from nnzbench.operators.make import draft, make
-from nnzbench.problems.operands import Operands, operands_of
-from nnzbench.problems.problem import Problem
-from nnzbench.progress import RunProgress
 
 WIDTHS = (1, 8, 16, 32, 64)
 """Most tokens that choices are for, where none are named."""

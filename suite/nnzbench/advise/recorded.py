@@ -16,27 +16,27 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnzbench import paths
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.facts.nearby import CHECKS
+from nnzbench.advise.operators.arrays import ITEM_BYTES
+from nnzbench.core import paths
+from nnzbench.core.architectures import architecture
+from nnzbench.core.gpus import Gpu, gpus
+from nnzbench.core.gpus import gpu as data_sheet
+from nnzbench.core.plan import Unsupported, one_line
+from nnzbench.data.matrices import index
+from nnzbench.data.problems.experiment import USUAL
+from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about, baselines, kernels
-from nnzbench.matrices import index
-from nnzbench.operators.arrays import ITEM_BYTES
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.gpus import Gpu, gpus
-from nnzbench.plans.gpus import gpu as data_sheet
-from nnzbench.plans.plan import Unsupported, one_line
-from nnzbench.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
-from nnzbench.predict.model import alike
-from nnzbench.predict.records import error_bar, library_factor
-from nnzbench.problems.experiment import USUAL
-from nnzbench.problems.problem import DType
-from nnzbench.records import files, shown
-from nnzbench.records.beside import TUNING
-from nnzbench.records.describe import UNSTRUCTURED, class_of, pattern_of
-from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import RecordError
+from nnzbench.papers.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
+from nnzbench.papers.predict.model import alike
+from nnzbench.papers.predict.records import error_bar, library_factor
+from nnzbench.results.nearby import CHECKS
+from nnzbench.results.records import files, shown
+from nnzbench.results.records.beside import TUNING
+from nnzbench.results.records.describe import UNSTRUCTURED, class_of, pattern_of
+from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.record import RecordError
 
 FEWEST = 16
 """Recorded problems of a kernel from which on its time is estimated."""

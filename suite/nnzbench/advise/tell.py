@@ -25,10 +25,10 @@ from nnzbench.advise.answer import (
     two_digits,
     us_text,
 )
-from nnzbench.facts.crossover import rounded, times_as_fast
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.gpus import gpus
-from nnzbench.progress import terminal
+from nnzbench.core.architectures import architecture
+from nnzbench.core.gpus import gpus
+from nnzbench.core.progress import terminal
+from nnzbench.results.crossover import rounded, times_as_fast
 
 GAP = "–"
 NARROWEST = 110

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from nnzbench import __version__, paths
+from nnzbench import __version__
+from nnzbench.core import paths
 
 _COMMANDS = {
     "best": ("nnzbench.cli.best:command", "Which kernel is fastest for your own matrix, and how much over dense."),
@@ -28,7 +29,7 @@ _COMMANDS = {
     "predict": ("nnzbench.cli.result_sets:predict", "Predict an experiment's times on a GPU from another's records."),
     "list": ("nnzbench.cli.list:command", "List experiments, kernels or problems."),
     "compile": ("nnzbench.cli.compile:command", "Compile every kernel for every architecture; needs no GPU."),
-    "fetch": ("nnzbench.matrices.download:command", "Download the matrices of the papers."),
+    "fetch": ("nnzbench.data.matrices.download:command", "Download the matrices of the papers."),
     "doctor": ("nnzbench.cli.doctor:command", "Say what this machine can run, and why not the rest."),
 }
 
@@ -96,13 +97,13 @@ def _for_the_user(error: Exception) -> click.ClickException | None:
     """What is said of an error whose message was written for the user; None for others, which are defects and keep
     their traceback, as a plain ValueError does.
     """
+    from nnzbench.advise.operators.arrays import OperatorError
     from nnzbench.cli.chosen import NothingMatched
+    from nnzbench.core.plan import Unsupported
+    from nnzbench.data.matrices.formats import MatrixError
+    from nnzbench.data.problems.experiment import UnknownExperiment
     from nnzbench.devices import DeviceLost
-    from nnzbench.matrices.formats import MatrixError
-    from nnzbench.operators.arrays import OperatorError
-    from nnzbench.plans.plan import Unsupported
-    from nnzbench.problems.experiment import UnknownExperiment
-    from nnzbench.records.record import RecordError
+    from nnzbench.results.records.record import RecordError
 
     if isinstance(error, DeviceLost):
         return click.ClickException(str(error))

@@ -13,21 +13,22 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from nnzbench import devices, paths
+from nnzbench import devices
 from nnzbench.advise import estimate, layer, measured, packing, recorded, tell
 from nnzbench.advise.answer import Answer, as_json, sentence
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
+from nnzbench.advise.operators import archive
+from nnzbench.bench.session import open_session
 from nnzbench.cli import options
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
+from nnzbench.core import paths
+from nnzbench.core.plan import Unsupported
+from nnzbench.core.progress import progress_bar
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
-from nnzbench.measure.session import open_session
-from nnzbench.operators import archive
-from nnzbench.plans.plan import Unsupported
-from nnzbench.progress import progress_bar
-from nnzbench.records.files import records_file
-from nnzbench.records.folder import Results
+from nnzbench.results.records.files import records_file
+from nnzbench.results.records.folder import Results
 
 MANY = 3
 """Layers from which on the ranked tables are left out."""

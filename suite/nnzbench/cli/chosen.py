@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
+from nnzbench.bench.sweep import Choice, Summary, all_problems, plan_work
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.experiment import Experiment, unknown
 from nnzbench.kernels.registry import AnyKernel, kernels
-from nnzbench.measure.sweep import Choice, Summary, all_problems, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Experiment, unknown
 
 SHOWN = 3
 """Names that a refusal suggests."""

@@ -18,19 +18,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from nnzbench.build import toolchain
-from nnzbench.build.cache import Compiled, CompileError, Job
-from nnzbench.build.pool import compile_many
+from nnzbench.bench.sweep import Choice
 from nnzbench.cli import options, programs, samples
 from nnzbench.cli.chosen import choose_experiments
 from nnzbench.cli.samples import Wanted
+from nnzbench.core.architectures import compiled_architectures, number
+from nnzbench.core.plan import Launch, Resources, Unsupported
+from nnzbench.core.progress import progress_bar, terminal
+from nnzbench.core.tiles import occupancy
+from nnzbench.data.problems.experiment import unknown
+from nnzbench.devices.build import toolchain
+from nnzbench.devices.build.cache import Compiled, CompileError, Job
+from nnzbench.devices.build.pool import compile_many
 from nnzbench.kernels.registry import VendorKernel, kernels
-from nnzbench.measure.sweep import Choice
-from nnzbench.plans.architectures import compiled_architectures, number
-from nnzbench.plans.plan import Launch, Resources, Unsupported
-from nnzbench.plans.tiles import occupancy
-from nnzbench.problems.experiment import unknown
-from nnzbench.progress import progress_bar, terminal
 
 Made = Compiled | CompileError
 

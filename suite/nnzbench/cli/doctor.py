@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from nnzbench import paths
+from nnzbench.core import paths
+from nnzbench.core.host import VisibleGpu, extra_for, visible_gpus
+from nnzbench.core.plan import Unsupported
 from nnzbench.devices import DEVICES, open_device
-from nnzbench.host import VisibleGpu, extra_for, visible_gpus
-from nnzbench.plans.plan import Unsupported
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _device(name: str) -> str:
 
 
 def _nvrtc() -> str:
-    from nnzbench.build import toolchain
+    from nnzbench.devices.build import toolchain
 
     major, minor = toolchain.nvrtc_version()
     arches = toolchain.supported_arches()
@@ -98,7 +98,7 @@ def _nvrtc() -> str:
 
 
 def _nvjitlink() -> str:
-    from nnzbench.build import toolchain
+    from nnzbench.devices.build import toolchain
 
     return toolchain.compiler_id("ptx")
 
@@ -135,8 +135,8 @@ def _cusparselt() -> str:
 
 
 def _dlmc() -> str:
-    from nnzbench.problems import tables
-    from nnzbench.problems.sources import find_real
+    from nnzbench.data.problems import tables
+    from nnzbench.data.problems.sources import find_real
 
     wanted = [p.source for p in tables.load("sparsert_table1", real=True) if p.source.startswith("dlmc:")]
     there = sum(find_real(source) is not None for source in wanted)

@@ -13,26 +13,27 @@ from typing import Any
 
 import click
 
-from nnzbench import devices, paths
+from nnzbench import devices
+from nnzbench.bench.budget import spread
+from nnzbench.bench.cluster import worker
+from nnzbench.bench.energy import Bench, Entrant, Recipe, contest, open_bench, window
+from nnzbench.bench.session import Session, open_session
 from nnzbench.cli import options
 from nnzbench.cli.chosen import NothingMatched, nearest, seconds_of
-from nnzbench.cluster import worker
+from nnzbench.core import paths
+from nnzbench.core.plan import Unsupported
+from nnzbench.core.progress import RunProgress, progress_bar
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.problem import stem_of
 from nnzbench.devices import DEVICES, Device
-from nnzbench.facts import energy as facts
-from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.budget import spread
-from nnzbench.measure.energy import Bench, Entrant, Recipe, contest, open_bench, window
-from nnzbench.measure.session import Session, open_session
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment, page_of
 from nnzbench.papers.typical import typical
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.problem import stem_of
-from nnzbench.progress import RunProgress, progress_bar
-from nnzbench.records.beside import ENERGY, Window
-from nnzbench.records.folder import Results
-from nnzbench.records.record import RecordError
+from nnzbench.results import energy as facts
+from nnzbench.results.records.beside import ENERGY, Window
+from nnzbench.results.records.folder import Results
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import ResultSet, each, load
 
 
 @click.command()

@@ -13,20 +13,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnzbench import paths
+from nnzbench.bench import costs as tuning_costs
+from nnzbench.core import paths
+from nnzbench.data.matrices import encodings as codebooks
+from nnzbench.data.matrices import encodings as simulation
+from nnzbench.data.matrices import prune
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Op, Problem
+from nnzbench.data.problems.sources import WEIGHTS_FILE, find_real, input_density, load_sparse
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import RuleCosts, Score, Trial
-from nnzbench.matrices import encodings as codebooks
-from nnzbench.matrices import encodings as simulation
-from nnzbench.matrices import prune
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.measure import costs as tuning_costs
-from nnzbench.predict.fitting import STRIPS, TILES, family_trials, untuned_trials
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Op, Problem
-from nnzbench.problems.sources import WEIGHTS_FILE, find_real, input_density, load_sparse
-from nnzbench.records.record import Record, RecordError, read_records
+from nnzbench.papers.predict.fitting import STRIPS, TILES, family_trials, untuned_trials
 from nnzbench.report.text import markdown
+from nnzbench.results.records.record import Record, RecordError, read_records
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -260,7 +260,7 @@ def predictions(matrices: Path | None, reports: Path | None) -> None:
 
     Without --matrices, errors matrix by matrix stay as they were last computed.
     """
-    from nnzbench.predict import holdouts, page
+    from nnzbench.papers.predict import holdouts, page
 
     folder = reports or paths.reports()
     click.echo(page.write(folder, holdouts.errors(folder, matrices)))

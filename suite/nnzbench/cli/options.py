@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from nnzbench.problems.experiment import Experiment
+from nnzbench.data.problems.experiment import Experiment
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 """A folder, which need not be there yet."""
@@ -57,7 +57,7 @@ def refuse(refusals: Mapping[str, object]) -> None:
 
 def gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """GPUs of `datasets/gpus.csv` that begin so, of those that kernels here are made for."""
-    from nnzbench.plans.gpus import gpus as known
+    from nnzbench.core.gpus import gpus as known
 
     return [slug for slug in known() if slug.startswith(incomplete)]
 

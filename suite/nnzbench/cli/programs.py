@@ -9,17 +9,17 @@ from pathlib import Path
 
 import click
 
-from nnzbench import paths
-from nnzbench.build import cache, toolchain
-from nnzbench.build.cache import CompileError, Job, compile_program
-from nnzbench.build.pool import compile_many
+from nnzbench.bench.sweep import Choice, plan_work
+from nnzbench.bench.trial import enumerate_candidates
+from nnzbench.core import paths
+from nnzbench.core.plan import Candidate, Plan, Prepared, Unsupported
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.operands import Maker
+from nnzbench.devices.build import cache, toolchain
+from nnzbench.devices.build.cache import CompileError, Job, compile_program
+from nnzbench.devices.build.pool import compile_many
 from nnzbench.kernels.registry import AnyKernel
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.sweep import Choice, plan_work
-from nnzbench.measure.trial import enumerate_candidates
-from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.operands import Maker
 
 TIMEOUT_S = 600.0
 """Limit of one compilation ahead of a run: no GPU waits for it."""

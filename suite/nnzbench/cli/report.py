@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from nnzbench import paths
 from nnzbench.cli import options
-from nnzbench.host import processors
-from nnzbench.problems.experiment import unknown
-from nnzbench.progress import progress_bar
-from nnzbench.records.files import JOURNAL, PUBLISHED, folders
+from nnzbench.core import paths
+from nnzbench.core.host import processors
+from nnzbench.core.progress import progress_bar
+from nnzbench.data.problems.experiment import unknown
+from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders
 
 
 @click.command("report", short_help="Redraw every figure, table and page from recorded runs.")

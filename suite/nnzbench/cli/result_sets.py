@@ -9,20 +9,20 @@ from typing import Any
 
 import click
 
-from nnzbench import paths
 from nnzbench.advise.layer import EXPERIMENT
 from nnzbench.cli import options
-from nnzbench.contribute.validate import Finding, find_sets
-from nnzbench.contribute.validate import validate as findings_of
-from nnzbench.facts.results import each
-from nnzbench.facts.runs import Comparison, compare_files, compare_with_results
-from nnzbench.problems.experiment import POLICIES, Policy, unknown
-from nnzbench.progress import progress_bar
-from nnzbench.records import files
-from nnzbench.records.files import Form
-from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import RecordError
+from nnzbench.core import paths
+from nnzbench.core.progress import progress_bar
+from nnzbench.data.problems.experiment import POLICIES, Policy, unknown
 from nnzbench.report.text import number
+from nnzbench.results.records import files
+from nnzbench.results.records.files import Form
+from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import each
+from nnzbench.results.runs import Comparison, compare_files, compare_with_results
+from nnzbench.site.contribute.validate import Finding, find_sets
+from nnzbench.site.contribute.validate import validate as findings_of
 
 SHOWN = 20
 """Sentences per result set that `validate` prints; `--json` has all."""
@@ -202,7 +202,7 @@ def predict(
     told; how far they are off: reports/prediction/README.md.
     """
     from nnzbench.papers import catalogue
-    from nnzbench.predict import records
+    from nnzbench.papers.predict import records
 
     folder = reports or paths.published()
     if not files.folders(folder, f"*/{experiment}"):

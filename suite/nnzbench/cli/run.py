@@ -16,29 +16,30 @@ from typing import Any, get_args
 
 import click
 
-from nnzbench import devices, paths
+from nnzbench import devices
+from nnzbench.bench import phases
+from nnzbench.bench.attempts import Counts
+from nnzbench.bench.budget import make_schedule
+from nnzbench.bench.cluster.engine import connected, crowding, local_resources
+from nnzbench.bench.cluster.run import ClusterRun
+from nnzbench.bench.costs import Costs, learn
+from nnzbench.bench.session import Session, open_session
+from nnzbench.bench.steps import Queue
+from nnzbench.bench.sweep import Choice, Summary, all_problems, carry_out, opened, run_experiment
 from nnzbench.cli import INTERRUPTED, options, programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
-from nnzbench.cluster.engine import connected, crowding, local_resources
-from nnzbench.cluster.run import ClusterRun
+from nnzbench.core import paths
+from nnzbench.core.architectures import architecture
+from nnzbench.core.progress import LOG, RunProgress, progress_bar
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import POLICIES, Experiment
+from nnzbench.data.problems.problem import DType
 from nnzbench.devices import DEVICES, Device, cpu_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
-from nnzbench.measure import phases
-from nnzbench.measure.attempts import Counts
-from nnzbench.measure.budget import make_schedule
-from nnzbench.measure.costs import Costs, learn
-from nnzbench.measure.session import Session, open_session
-from nnzbench.measure.steps import Queue
-from nnzbench.measure.sweep import Choice, Summary, all_problems, carry_out, opened, run_experiment
-from nnzbench.plans.architectures import architecture
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import POLICIES, Experiment
-from nnzbench.problems.problem import DType
-from nnzbench.progress import LOG, RunProgress, progress_bar
-from nnzbench.records.files import records_file
-from nnzbench.records.folder import BELOW, refuse_links
-from nnzbench.records.record import Verdict
+from nnzbench.results.records.files import records_file
+from nnzbench.results.records.folder import BELOW, refuse_links
+from nnzbench.results.records.record import Verdict
 
 REASONS = 5
 """That a run ends with, where something failed."""

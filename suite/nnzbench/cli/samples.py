@@ -13,12 +13,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
-from nnzbench import paths
-from nnzbench.build.cache import Job
+from nnzbench.core import paths
+from nnzbench.core.architectures import architecture, compiled_architectures, number, whole_architectures
+from nnzbench.core.plan import Launch, Unsupported
+from nnzbench.devices.build.cache import Job
 from nnzbench.kernels.registry import Kernel
 from nnzbench.kernels.samples import sample_plans
-from nnzbench.plans.architectures import architecture, compiled_architectures, number, whole_architectures
-from nnzbench.plans.plan import Launch, Unsupported
 
 SUPPORT = "(support)"
 """Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""

@@ -11,15 +11,15 @@ from functools import partial
 import click
 from rich.progress import Progress, TaskID
 
+from nnzbench.bench.exhaustive import tune
 from nnzbench.cli import options
 from nnzbench.cli.chosen import nearest
+from nnzbench.core.plan import Unsupported
+from nnzbench.core.progress import terminal
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.operands import make_operands
 from nnzbench.devices import DEVICES, open_device
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.exhaustive import tune
 from nnzbench.papers.catalogue import experiment
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands
-from nnzbench.progress import terminal
 
 
 def _show(bar: Progress, task: TaskID, done: int, total: int, best: float) -> None:

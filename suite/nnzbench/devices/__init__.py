@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 
+from nnzbench.core.host import visible_gpus
+from nnzbench.core.plan import Unsupported
 from nnzbench.devices.contract import Device, DeviceLost, Timer
-from nnzbench.host import visible_gpus
-from nnzbench.plans.plan import Unsupported
 
 __all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device", "open_gpu"]
 

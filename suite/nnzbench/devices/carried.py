@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.plan import Arg, Array, Launch, Unsupported
 from nnzbench.devices.gpu import DEFAULT_SHARED_BYTES, DeviceArray, GpuDevice, as_scalar, translate
 from nnzbench.devices.gpu_backend import BoundLaunch, Scalar
-from nnzbench.plans.plan import Arg, Array, Launch, Unsupported
 
 
 @dataclass(eq=False)

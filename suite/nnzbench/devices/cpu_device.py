@@ -26,11 +26,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nnzbench import paths
+from nnzbench.core import paths
+from nnzbench.core.architectures import ARCHITECTURES
+from nnzbench.core.plan import Array, Launch, Plan, Prepared, Unsupported, poison_value
 from nnzbench.devices.contract import Timer
 from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
-from nnzbench.plans.architectures import ARCHITECTURES
-from nnzbench.plans.plan import Array, Launch, Plan, Prepared, Unsupported, poison_value
 
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)

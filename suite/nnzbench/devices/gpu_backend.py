@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnzbench.plans.plan import Array, Dim3, Unsupported
+from nnzbench.core.plan import Array, Dim3, Unsupported
 
 Scalar = np.generic
 """A kernel argument, with its C type."""

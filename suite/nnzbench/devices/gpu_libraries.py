@@ -1,7 +1,7 @@
 """The GPU through CuPy, PyCUDA and cuda.core, NVIDIA's own Python interface, all on the primary context that they share
 with the CUDA libraries.
 
-Compiling is ours (`nnzbench.build.cache`), because CuPy's own compiler always flushes subnormals to zero.
+Compiling is ours (`nnzbench.devices.build.cache`), because CuPy's own compiler always flushes subnormals to zero.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from nnzbench.core.plan import Unsupported, one_line
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.gpu_backend import Backend, BoundLaunch, DriverError, bindings
-from nnzbench.plans.plan import Unsupported, one_line
 
 
 def open_cupy() -> GpuDevice:

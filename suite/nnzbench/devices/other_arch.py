@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nnzbench.build.cache import check
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Plan, Prepared, Unsupported
+from nnzbench.devices.build.cache import check
 from nnzbench.devices.contract import Device, Timer
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import Built, GpuDevice, build_plan
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Plan, Prepared, Unsupported
 
 
 def checking(device: Device, arch: str) -> Device:

@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Int32s, Int64s, Launch, Plan, SharedWork, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, SharedWork, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 PANEL = 128
 """Rows of a panel."""

@@ -17,16 +17,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.core.plan import Array, Plan, SharedWork, Unsupported, plans_that_fit
+from nnzbench.core.tiles import MOST_GRID_Y, TileConfiguration
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.matrices.prune import BalancedMatrix
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.sources import range_count
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.prune import BalancedMatrix
-from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Plan, SharedWork, Unsupported, plans_that_fit
-from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.sources import range_count
 
 Staging = Literal["registers", "async", "bulk"]
 _STAGINGS: tuple[Staging, ...] = ("registers", "async", "bulk")

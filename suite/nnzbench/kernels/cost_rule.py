@@ -18,9 +18,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench import paths
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Int64s
+from nnzbench.core import paths
+from nnzbench.core.plan import Int64s
+from nnzbench.data.matrices.formats import CSR
 
 Features = Mapping[str, float]
 COLUMNS = ("rule", "kind", "name", "value", "origin")

@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.core.plan import Array, Int32s, Plan, SharedWork, Unsupported, plans_that_fit
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.encodings import Coded, Slices, slices
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import first_of_each, power_of_two_at_least
-from nnzbench.matrices.encodings import Coded, Slices, slices
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Int32s, Plan, SharedWork, Unsupported, plans_that_fit
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 MOST_COLUMNS = 16
 """Beyond them a product is one of many columns, and the bytes of W are not what it costs."""

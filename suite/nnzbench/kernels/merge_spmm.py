@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Launch, Plan, Unsupported
+from nnzbench.core.tiles import MOST_GRID_Y
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
-from nnzbench.plans.tiles import MOST_GRID_Y
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 LONG_ROWS = 9.35
 """Mean nonzeros per row from which rows are split (the paper's section 5)."""

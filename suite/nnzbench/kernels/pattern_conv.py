@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.encodings import Kernels, reordered, structure_bytes
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.operands import Operands, storage_dtype
+from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved, first_of_each, vector_width
-from nnzbench.matrices.encodings import Kernels, reordered, structure_bytes
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands, storage_dtype
-from nnzbench.problems.problem import ConvShape, Problem
 
 CANDIDATES = 10
 """Tilings that tuning tries."""

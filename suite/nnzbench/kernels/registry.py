@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args, runtime_checkable
 
+from nnzbench.core.plan import Candidate, Plan, Unsupported
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import DType, Op, Problem
 from nnzbench.devices.contract import Device
-from nnzbench.plans.plan import Candidate, Plan, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Op, Problem
 
 Role = Literal["paper", "own", "library", "external"]
 """A published method as published; this project's design; a vendor's; a user's file."""

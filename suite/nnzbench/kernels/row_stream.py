@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.plan import Int32s, Int64s, Plan, SharedWork, Uint32s, Unsupported
+from nnzbench.core.tiles import MOST_GRID_Y, TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import Storage
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Int32s, Int64s, Plan, SharedWork, Uint32s, Unsupported
-from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 _MOST_THREADS = 512
 _BATCH_CYCLES = 400

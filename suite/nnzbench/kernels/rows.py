@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Unsupported
-from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.core.plan import Array, Int32s, Int64s, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.problem import ConvShape, Problem
 
 T = TypeVar("T")
 

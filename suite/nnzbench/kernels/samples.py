@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 from typing import get_args
 
+from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import ConvShape, DType, Op, Problem
 from nnzbench.kernels.registry import Kernel, about
-from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import ConvShape, DType, Op, Problem
 
 
 def _problem(op: Op, m: int, k: int, n: int, sparsity: float = 0.75, source: str = "uniform:0") -> Problem:

@@ -25,11 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from nnzbench.core.plan import Plan, Unsupported, one_line
+from nnzbench.core.plan_files import ArrayFiles, decode, encode
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, KernelDefect, PlannedKernel, VendorKernel, about, kernels, register
-from nnzbench.plans.plan import Plan, Unsupported, one_line
-from nnzbench.plans.plan_files import ArrayFiles, decode, encode
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 
 def load(path: Path) -> tuple[str, ...]:

@@ -12,12 +12,8 @@ import pandas as pd
 import scipy
 from numpy.typing import NDArray
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUBLAS, DENSE, FP16, TF32, Selector, kernel, own
-from nnzbench.facts.table import Comparison, ideal_us
-from nnzbench.matrices import prune
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.matrices import prune
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import (
     Answer,
@@ -33,6 +29,10 @@ from nnzbench.report.page import (
     RatioTable,
     View,
 )
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUBLAS, DENSE, FP16, TF32, Selector, kernel, own
+from nnzbench.results.table import Comparison, ideal_us
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from nnzbench.data.problems.experiment import Experiment, UnknownExperiment, unknown
 from nnzbench.papers import balanced, direct_conv, eie, han_lecture, nnzbench, patdnn, sparsert, sputnik
-from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 
 if TYPE_CHECKING:
     from nnzbench.report.page import Page

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, MATHS, Selector, kernel, own, word
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.core import paths
+from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
 from nnzbench.report.text import GAP
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, MATHS, Selector, kernel, own, word
+from nnzbench.results.table import Comparison
 
 PAPER = "Direct sparse convolution (2021)"
 KERNELS = dtypes_of("direct_conv", "sparsert_conv", "cudnn")

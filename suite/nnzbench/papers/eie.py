@@ -7,10 +7,13 @@ from functools import partial
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import (
+from nnzbench.core import paths
+from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import (
     CUBLAS,
     CUSPARSE,
     CUSPARSE_COLUMN,
@@ -23,10 +26,7 @@ from nnzbench.facts.selector import (
     kernel,
     own,
 )
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report import published
-from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.results.table import Comparison
 
 PAPER = "EIE (ISCA 2016)"
 LAYER = r"(?P<layer>.+)_b(?P<batch>\d+)"

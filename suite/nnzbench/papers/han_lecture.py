@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nnzbench.facts.groups import ALL, Group
-from nnzbench.facts.selector import (
+from nnzbench.core import architectures
+from nnzbench.core.gpus import data_sheets
+from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable, View
+from nnzbench.results.groups import ALL, Group
+from nnzbench.results.selector import (
     CUBLAS,
     CUDNN,
     CUDNN_F16,
@@ -22,11 +26,7 @@ from nnzbench.facts.selector import (
     kernel,
     own,
 )
-from nnzbench.facts.table import Comparison
-from nnzbench.plans import architectures
-from nnzbench.plans.gpus import data_sheets
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable, View
+from nnzbench.results.table import Comparison
 
 GRANULARITY = Experiment(
     "granularity", "What each granularity of pruning costs at equal sparsity", "MIT 6.S965, pruning (lecture)",

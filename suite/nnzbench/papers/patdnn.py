@@ -7,18 +7,18 @@ import functools
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
-from nnzbench.facts.table import Comparison
+from nnzbench.data.matrices.encodings import Kernels, csr_structure_bytes, reordered, structure_bytes
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import AND_F16, Experiment
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.sources import load_sparse
 from nnzbench.kernels.pattern_conv import STEPS, input_loads
-from nnzbench.matrices.encodings import Kernels, csr_structure_bytes, reordered, structure_bytes
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import AND_F16, Experiment
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.sources import load_sparse
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Published, RatioTable, View
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
+from nnzbench.results.table import Comparison
 
 PAPER = "PatDNN (ASPLOS 2020)"
 

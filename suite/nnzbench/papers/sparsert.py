@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.data import Data
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each, load
-from nnzbench.facts.selector import (
+from nnzbench.data.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.data.problems.problem import stem_of
+from nnzbench.report import published
+from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.results.data import Data
+from nnzbench.results.groups import Group
+from nnzbench.results.records.files import has_records
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import each, load
+from nnzbench.results.selector import (
     CUBLAS,
     CUDNN,
     CUDNN_TF32,
@@ -27,13 +33,7 @@ from nnzbench.facts.selector import (
     own,
     written_here,
 )
-from nnzbench.facts.table import Comparison, spread
-from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
-from nnzbench.problems.problem import stem_of
-from nnzbench.records.files import has_records
-from nnzbench.records.record import RecordError
-from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.results.table import Comparison, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

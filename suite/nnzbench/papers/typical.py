@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from nnzbench.facts.data import described
-from nnzbench.facts.groups import Group
+from nnzbench.data.problems.problem import Problem, stem_of
 from nnzbench.papers.catalogue import page_of
-from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.report.page import Page
+from nnzbench.results.data import described
+from nnzbench.results.groups import Group
 
 
 def typical(experiment: str, problems: Iterable[Problem]) -> list[str]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import pandas as pd
 
-from nnzbench.facts import table
-from nnzbench.facts.data import Data
-from nnzbench.facts.groups import ALL, Group
-from nnzbench.facts.results import ResultSet, each
-from nnzbench.facts.selector import Selector, present
-from nnzbench.facts.table import Comparison
 from nnzbench.report.text import gpu_name
+from nnzbench.results import table
+from nnzbench.results.data import Data
+from nnzbench.results.groups import ALL, Group
+from nnzbench.results.result_set import ResultSet, each
+from nnzbench.results.selector import Selector, present
+from nnzbench.results.table import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

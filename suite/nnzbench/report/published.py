@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts.results import each
-from nnzbench.problems.problem import ConvShape
-from nnzbench.records.record import RecordError
+from nnzbench.core import paths
+from nnzbench.data.problems.problem import ConvShape
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import each
 
 
 def read(name: str, columns: tuple[str, ...]) -> pd.DataFrame:

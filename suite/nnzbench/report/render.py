@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts import energy
-from nnzbench.facts import table as facts_table
-from nnzbench.facts.groups import ALL
-from nnzbench.facts.results import ResultSet, each
-from nnzbench.facts.selector import CONVOLUTIONS, DENSE, FP16, MATHS, PRODUCTS, TF32, kernels_in, own, present
-from nnzbench.facts.table import APART, Comparison
+from nnzbench.core import paths
+from nnzbench.data.problems.problem import stem_of
 from nnzbench.kernels.registry import about
-from nnzbench.problems.problem import stem_of
 from nnzbench.report import published
 from nnzbench.report.draw import kinds
 from nnzbench.report.page import Answer, Page, RatioTable, Table, View
 from nnzbench.report.tables import CLOCKS, ENERGY, MARK, energy_table, markdown_of, marks
 from nnzbench.report.text import GAP, LONG, commit, environment, markdown, recorded_on
+from nnzbench.results import energy
+from nnzbench.results import table as facts_table
+from nnzbench.results.groups import ALL
+from nnzbench.results.result_set import ResultSet, each
+from nnzbench.results.selector import CONVOLUTIONS, DENSE, FP16, MATHS, PRODUCTS, TF32, kernels_in, own, present
+from nnzbench.results.table import APART, Comparison
 
 
 class Shown(NamedTuple):

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts import energy
-from nnzbench.facts.crossover import crossover
-from nnzbench.facts.crossover import text as crossing_text
-from nnzbench.facts.groups import ALL, Group
-from nnzbench.facts.results import each, geometric_mean
-from nnzbench.facts.selector import Selector
-from nnzbench.facts.table import APART, Comparison
+from nnzbench.core import paths
 from nnzbench.report.page import COLUMN, Crossings, Made, Pivot, Published, RatioTable, Table, View
 from nnzbench.report.text import GAP, markdown, number
+from nnzbench.results import energy
+from nnzbench.results.crossover import crossover
+from nnzbench.results.crossover import text as crossing_text
+from nnzbench.results.groups import ALL, Group
+from nnzbench.results.result_set import each, geometric_mean
+from nnzbench.results.selector import Selector
+from nnzbench.results.table import APART, Comparison
 
 MARK = "†"
 """Marks a ratio with a partially tuned kernel, and a time of one."""

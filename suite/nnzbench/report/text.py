@@ -10,9 +10,9 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from nnzbench.facts.crossover import GAP as GAP
-from nnzbench.facts.results import each
-from nnzbench.records.record import is_fault
+from nnzbench.results.crossover import GAP as GAP
+from nnzbench.results.records.record import is_fault
+from nnzbench.results.result_set import each
 
 
 def number(value: object, digits: int = 2) -> str:

@@ -15,17 +15,17 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.claims import page as claims_page
-from nnzbench.claims import verdicts as claims
+from nnzbench.core.progress import RunProgress
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.progress import RunProgress
-from nnzbench.records.files import folders, records_file
-from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import RecordError
-from nnzbench.records.selection import gaps as problems_missing
+from nnzbench.papers.claims import page as claims_page
+from nnzbench.papers.claims import verdicts as claims
 from nnzbench.report import render
+from nnzbench.results.records.files import folders, records_file
+from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.records.selection import gaps as problems_missing
+from nnzbench.results.result_set import load, nothing
 from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import headlines

@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts.results import each
+from nnzbench.bench.sweep import Choice, plan_work
+from nnzbench.core import paths
+from nnzbench.core.gpus import sheet_peaks
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.problem import Problem, case_of
 from nnzbench.kernels.registry import about, kernels, of_study
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.gpus import sheet_peaks
-from nnzbench.problems.problem import Problem, case_of
-from nnzbench.records import shown
-from nnzbench.records.files import records_file
-from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import frame_of, is_fault
-from nnzbench.records.selection import few, listed
 from nnzbench.report.text import folded, gpu_name, markdown
+from nnzbench.results.records import shown
+from nnzbench.results.records.files import records_file
+from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.record import frame_of, is_fault
+from nnzbench.results.records.selection import few, listed
+from nnzbench.results.result_set import each
 
 FILE = "coverage.md"
 REASONS = 3

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.facts.crossover import times_as_fast
-from nnzbench.facts.results import each, geometric_mean, read_environment
-from nnzbench.records import shown
-from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import RecordError
+from nnzbench.core import paths
 from nnzbench.report.text import GAP, commit, folded, gpu_name, markdown, number, recorded_on
+from nnzbench.results.crossover import times_as_fast
+from nnzbench.results.records import shown
+from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import each, geometric_mean, read_environment
 
 FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]

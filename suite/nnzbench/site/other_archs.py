@@ -6,14 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from nnzbench import paths
-from nnzbench.facts.results import read_environment
-from nnzbench.plans.architectures import ARCHITECTURES, number
-from nnzbench.records import shown
-from nnzbench.records.files import folders, records_file
-from nnzbench.records.folder import BELOW, checked_arch, refuse_links
-from nnzbench.records.record import Record, is_fault, read_records
+from nnzbench.core import paths
+from nnzbench.core.architectures import ARCHITECTURES, number
 from nnzbench.report.text import GAP, checks, checks_table, gpu_name, markdown, recorded_on
+from nnzbench.results.records import shown
+from nnzbench.results.records.files import folders, records_file
+from nnzbench.results.records.folder import BELOW, checked_arch, refuse_links
+from nnzbench.results.records.record import Record, is_fault, read_records
+from nnzbench.results.result_set import read_environment
 
 INTRO = """\
 Plans were made for {arch} ({part}: its tilings, its shared memory and other limits), compiled to the PTX of {arch}, so

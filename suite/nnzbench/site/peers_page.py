@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench import paths
-from nnzbench.claims.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
-from nnzbench.claims.quantities import Records
-from nnzbench.facts import table
-from nnzbench.facts.results import each, percent
+from nnzbench.core import paths
+from nnzbench.papers.claims.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
+from nnzbench.papers.claims.quantities import Records
 from nnzbench.report.tables import MARK, ratio_text
 from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
+from nnzbench.results import table
+from nnzbench.results.result_set import each, percent
 
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")

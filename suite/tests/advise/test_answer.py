@@ -8,8 +8,8 @@ from commands import invoke
 
 from nnzbench.advise.answer import Answer, Entry, Width, alternatives, as_json, crossover_text, paid_back, sentence
 from nnzbench.advise.tell import totals
-from nnzbench.facts.crossover import WIDEST, Crossover, crossing
-from nnzbench.predict.estimator import FAR
+from nnzbench.papers.predict.estimator import FAR
+from nnzbench.results.crossover import WIDEST, Crossover, crossing
 
 
 def entry(kernel, us, math="f32", cold_us=None, **other):

@@ -20,11 +20,11 @@ from nnzbench.advise import measured
 from nnzbench.advise.answer import checked, sentence
 from nnzbench.advise.draw import stem_of
 from nnzbench.advise.measured import Question, answer, next_width
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.search import Found
-from nnzbench.measure.session import Session
-from nnzbench.records.folder import Results
-from nnzbench.records.record import read_records
+from nnzbench.bench.search import Found
+from nnzbench.bench.session import Session
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.results.records.folder import Results
+from nnzbench.results.records.record import read_records
 
 
 class Timed(FakeKernel):

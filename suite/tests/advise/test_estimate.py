@@ -14,8 +14,8 @@ from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.recorded import Recorded, load
-from nnzbench.predict.estimator import Sizes
-from nnzbench.records.record import RecordError, append
+from nnzbench.papers.predict.estimator import Sizes
+from nnzbench.results.records.record import RecordError, append
 
 OF_SPUTNIK = [row for row in RECORDS if row.kernel == "sputnik"]
 

@@ -15,11 +15,11 @@ from scipy import sparse
 
 import nnzbench
 from nnzbench.advise import api
+from nnzbench.advise.operators import arrays, operator
+from nnzbench.advise.operators.operator import Operator
+from nnzbench.core.plan import Launch
 from nnzbench.devices.carried import Carried
 from nnzbench.kernels import registry
-from nnzbench.operators import arrays, operator
-from nnzbench.operators.operator import Operator
-from nnzbench.plans.plan import Launch
 
 N = 7
 

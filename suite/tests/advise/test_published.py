@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import nnzbench
-from nnzbench import paths
 from nnzbench.advise import estimate, recorded
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.recorded import load
-from nnzbench.facts.crossover import WIDEST
+from nnzbench.core import paths
+from nnzbench.results.crossover import WIDEST
 
 
 @cache

@@ -7,9 +7,9 @@ from fake_records import failed, record
 from law_records import RECORDS
 
 from nnzbench.advise.recorded import load, trial_rows
-from nnzbench.matrices import index
-from nnzbench.predict.estimator import Sizes
-from nnzbench.records.record import RecordError, append
+from nnzbench.data.matrices import index
+from nnzbench.papers.predict.estimator import Sizes
+from nnzbench.results.records.record import RecordError, append
 
 
 @pytest.mark.parametrize(

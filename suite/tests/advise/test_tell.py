@@ -8,7 +8,7 @@ from rich.console import Console
 
 from nnzbench.advise.answer import Answer, Entry, Width, sentence
 from nnzbench.advise.tell import MOST_ROWS, console, tell
-from nnzbench.facts.crossover import Crossover
+from nnzbench.results.crossover import Crossover
 
 DENSE = Entry("cublas", "f32", hot_us=10.0, cold_us=20.0, memory_bytes=4000, packing_ms=0.1)
 SPARSE = Entry("sputnik", "f32", "v1", hot_us=4.0, cold_us=16.0, memory_bytes=1000, packing_ms=2.0, error=1e-7)

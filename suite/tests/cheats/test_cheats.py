@@ -9,24 +9,24 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeDevice, Silent
 
+from nnzbench.bench import trial
+from nnzbench.bench.attempts import Attempts
+from nnzbench.bench.session import Session
+from nnzbench.bench.subject import Subject
+from nnzbench.bench.sweep import Choice, run_experiment
+from nnzbench.bench.timing import Measurement, StoppingRule
+from nnzbench.bench.trial import Outcome
+from nnzbench.core.gpus import Peaks
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices import Device
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.kernels import registry, user
-from nnzbench.measure import trial
-from nnzbench.measure.attempts import Attempts
-from nnzbench.measure.session import Session
-from nnzbench.measure.subject import Subject
-from nnzbench.measure.sweep import Choice, run_experiment
-from nnzbench.measure.timing import Measurement, StoppingRule
-from nnzbench.measure.trial import Outcome
-from nnzbench.plans.gpus import Peaks
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record, read_records
+from nnzbench.results.records.record import Record, read_records
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 HERE = Path(__file__).parent

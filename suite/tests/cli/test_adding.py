@@ -98,7 +98,7 @@ def test_they_run_on_the_processor_and_a_new_kind_of_figure_is_drawn(copy):
     root, _ = copy
     asked = "run tall_layers --device cpu --kernel scalar_spmm --problem *1024* --candidates 1 --json"
     program = (
-        "from nnzbench.report.draw import kinds, steps; from nnzbench.facts.selector import CUBLAS, CUSPARSE; "
+        "from nnzbench.report.draw import kinds, steps; from nnzbench.results.selector import CUBLAS, CUSPARSE; "
         "from nnzbench.papers.catalogue import page_of; from nnzbench.cli import main; "
         "from types import SimpleNamespace; import pandas as pd; "
         "frame = pd.DataFrame({'problem': ['a', 'b'], 'subject': 'cuSPARSE', 'policy': 'hot', 'value': [1.0, 2.0]}); "

@@ -12,14 +12,14 @@ from fakes import FakeDevice, FakeKernel
 from small_commands import USER_KERNEL, Small, rows
 
 from nnzbench import devices
-from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.cli import main
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.problem import Problem
+from nnzbench.devices.build.cache import CompileError, CompileTimeout
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import About
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import read_records
+from nnzbench.results.records.record import read_records
 
 
 def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):

@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nnzbench import kernel as registry
-from nnzbench import paths
-from nnzbench.build import toolchain
 from nnzbench.cli.compile import command
+from nnzbench.core import paths
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Launch, Plan, Unsupported
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import NETWORKS, Op, Problem
+from nnzbench.devices.build import toolchain
 from nnzbench.kernels.registry import Kernel
 from nnzbench.kernels.samples import PROBLEMS, sample_plans
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Launch, Plan, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import NETWORKS, Op, Problem
 
 try:
     toolchain.nvrtc_version()

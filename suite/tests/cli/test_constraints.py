@@ -7,7 +7,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nnzbench.paths import kernels_cu
+from nnzbench.core.paths import kernels_cu
 
 ROOT = kernels_cu().parent
 

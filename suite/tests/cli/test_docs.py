@@ -14,21 +14,21 @@ from click.testing import CliRunner
 from fake_records import record
 
 import nnzbench
+from nnzbench.bench import timing
 from nnzbench.cli import main
+from nnzbench.core.architectures import compiled_architectures
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems import sources
+from nnzbench.data.problems.check import TOLERANCE
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels
-from nnzbench.measure import timing
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.architectures import compiled_architectures
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems import sources
-from nnzbench.problems.check import TOLERANCE
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.records.files import export
-from nnzbench.records.record import COLUMNS, append, read_records
+from nnzbench.results.records.files import export
+from nnzbench.results.records.record import COLUMNS, append, read_records
 from nnzbench.site.index.headlines import HEADLINE
 
 ROOT = Path(__file__).resolve().parents[3]

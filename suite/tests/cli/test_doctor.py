@@ -7,10 +7,10 @@ from commands import invoke
 from fakes import FakeDevice
 
 from nnzbench.cli import doctor
-from nnzbench.host import VisibleGpu
+from nnzbench.core.host import VisibleGpu
+from nnzbench.core.plan import Unsupported
 from nnzbench.kernels.vendor import cudnn
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
-from nnzbench.plans.plan import Unsupported
 
 
 @pytest.fixture

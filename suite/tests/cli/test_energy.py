@@ -9,17 +9,17 @@ from fake_board import BoardDevice
 from fakes import FakeKernel
 
 from nnzbench import devices
+from nnzbench.bench.cluster import worker
+from nnzbench.bench.energy import Bench
 from nnzbench.cli import INTERRUPTED
 from nnzbench.cli import energy as cli_energy
-from nnzbench.cluster import worker
-from nnzbench.facts import energy as facts
-from nnzbench.facts.results import load
-from nnzbench.facts.selector import Selector
-from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry
-from nnzbench.measure.energy import Bench
-from nnzbench.records.beside import ENERGY
 from nnzbench.report.page import Page
+from nnzbench.results import energy as facts
+from nnzbench.results.records.beside import ENERGY
+from nnzbench.results.result_set import load
+from nnzbench.results.selector import Selector
+from nnzbench.results.table import Comparison, compare
 
 SPARSE, DENSE = Selector("sparse", ("fake",)), Selector("dense", ("plain",))
 

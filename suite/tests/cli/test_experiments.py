@@ -3,10 +3,10 @@ import pytest
 from draft_figures import figures_in_draft, pages_alone  # noqa: F401
 from html_reports import rendered
 
+from nnzbench.data.problems.experiment import Experiment, UnknownExperiment
+from nnzbench.data.problems.tables import experiments_with_tables
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
-from nnzbench.problems.experiment import Experiment, UnknownExperiment
-from nnzbench.problems.tables import experiments_with_tables
 from nnzbench.report.page import Page
 from nnzbench.site.build import build
 

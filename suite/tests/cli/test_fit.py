@@ -10,13 +10,13 @@ import pytest
 from commands import invoke
 from fake_records import by_law
 
-from nnzbench import paths
 from nnzbench.advise import recorded as records
 from nnzbench.advise.recorded import WAYS, fastest, held_out, load, widened
 from nnzbench.cli import fit as fit_rooms
-from nnzbench.matrices import encodings
-from nnzbench.matrices.formats import CSR
-from nnzbench.records.record import append
+from nnzbench.core import paths
+from nnzbench.data.matrices import encodings
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.results.records.record import append
 
 TIMES = {
     ("cublas", "f32_x"): lambda m, k, n, nnz: 4 + 2e-8 * m * k * n,

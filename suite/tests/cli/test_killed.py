@@ -10,12 +10,12 @@ import time
 import pytest
 from commands import invoke
 
+from nnzbench.bench.sweep import Choice, plan_work
 from nnzbench.cli import INTERRUPTED
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records.folder import drop_cut_off_line
-from nnzbench.records.record import read_records
+from nnzbench.results.records.folder import drop_cut_off_line
+from nnzbench.results.records.record import read_records
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnzbench import paths
+from nnzbench.core import paths
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

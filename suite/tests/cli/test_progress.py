@@ -6,7 +6,7 @@ import pytest
 from fake_search import Clock
 from rich.console import Console
 
-from nnzbench.progress import Bar, Lines, progress_bar
+from nnzbench.core.progress import Bar, Lines, progress_bar
 
 HOURS = 3600
 

@@ -5,10 +5,10 @@ import pytest
 from fakes import FakeDevice, FakeKernel
 
 from nnzbench import devices, pytest_bridge
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.problem import Problem
 
 pytest_plugins = ["pytester"]
 

@@ -10,10 +10,10 @@ from small_commands import USER_KERNEL, Small, rows
 
 from nnzbench import devices
 from nnzbench.cli import chosen
+from nnzbench.core.plan import Unsupported
 from nnzbench.devices import DeviceLost, cpu_device
 from nnzbench.kernels import registry as kernel
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Unsupported
 
 
 def test_a_lost_device_is_told_in_one_sentence(world, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnzbench.records.record import read_records
+from nnzbench.results.records.record import read_records
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

@@ -11,11 +11,11 @@ import pytest
 from fake_gpu import FakeBackend
 from fake_gpu_libraries import LibraryError, backend_of, fake_cupy, fake_pycuda
 
+from nnzbench.core.plan import Launch, Plan, Unsupported
 from nnzbench.devices import gpu_libraries, open_device
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.devices.gpu_backend import BoundLaunch, DriverError
-from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 ARGS = [np.uint64(2**40 + 3), np.int32(-7), np.float32(0.5)]
 LARGE = BoundLaunch("k", (2, 3, 4), (32, 2, 1), ARGS, 60_000, 60_000)

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnzbench.build.cache import CompileError
+from nnzbench.bench.trial import failure
+from nnzbench.core.paths import CannotWrite
+from nnzbench.core.plan import Launch, Plan, Unsupported
 from nnzbench.devices import cpu_device, open_device
+from nnzbench.devices.build.cache import CompileError
 from nnzbench.devices.cpu import build as cpu_build
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.kernel import source_text
-from nnzbench.measure.trial import failure
-from nnzbench.paths import CannotWrite
-from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from nnzbench.core.plan import Array, Launch, Plan
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.plans.plan import Array, Launch, Plan
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 

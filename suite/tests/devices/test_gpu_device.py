@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from fake_gpu import FACTS, open_fake
 
+from nnzbench.core.plan import Launch, Plan, Unsupported
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import LaunchError, as_scalar, slug
-from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 
 def scale(backend, grid, block, args, shared_bytes):

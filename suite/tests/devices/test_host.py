@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from nnzbench import host
+from nnzbench.core import host
 
 FAKE_DRIVER = """
 extern "C" int cuInit(unsigned) { return 0; }

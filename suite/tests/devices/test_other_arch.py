@@ -7,22 +7,22 @@ import pytest
 from click.testing import CliRunner
 from fake_gpu import FakeBackend
 
-from nnzbench.build import toolchain
-from nnzbench.build.cache import Compiled, Job, build
-from nnzbench.build.pool import compile_many
+from nnzbench.bench.session import snapshot
+from nnzbench.bench.sweep import Choice
 from nnzbench.cli.programs import programs
 from nnzbench.cli.run import command
+from nnzbench.core.plan import Launch, Plan, Unsupported
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.problem import Problem
+from nnzbench.devices.build import toolchain
+from nnzbench.devices.build.cache import Compiled, Job, build
+from nnzbench.devices.build.pool import compile_many
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.other_arch import OtherArch, checking
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.session import snapshot
-from nnzbench.measure.sweep import Choice
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Launch, Plan, Unsupported
-from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import read_records
+from nnzbench.results.records.record import read_records
 
 SOURCE = """
 extern "C" __global__ void path(int* y) {
@@ -112,7 +112,7 @@ class Small(Experiment):
 
 
 def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(tmp_path, monkeypatch):
-    monkeypatch.setattr("nnzbench.measure.sweep.QUICK_CANDIDATES", 1)  # each is a program to build
+    monkeypatch.setattr("nnzbench.bench.sweep.QUICK_CANDIDATES", 1)  # each is a program to build
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", dtypes_of("row_stream", "cublas")))
     arguments = ["small", "--device", "cpu", "--as", "sm_75", "--out", str(tmp_path), "--quick"]
     try:

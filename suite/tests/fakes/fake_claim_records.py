@@ -7,13 +7,13 @@ from pathlib import Path
 
 from fake_records import timed, write
 
-from nnzbench.claims import verdicts
-from nnzbench.claims.authors import Authors
-from nnzbench.claims.claim import read
-from nnzbench.claims.quantities import Records
-from nnzbench.claims.verdicts import Verdict, judge
-from nnzbench.problems.tables import load
-from nnzbench.records.record import Record
+from nnzbench.data.problems.tables import load
+from nnzbench.papers.claims import verdicts
+from nnzbench.papers.claims.authors import Authors
+from nnzbench.papers.claims.claim import read
+from nnzbench.papers.claims.quantities import Records
+from nnzbench.papers.claims.verdicts import Verdict, judge
+from nnzbench.results.records.record import Record
 
 AUTHORS_GPU = "nvidia-h200"
 """On which the authors' codes were timed."""

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from fakes import FakeDevice, FakeKernel
 from small_sweeps import PEAKS, Notes, Small
 
-from nnzbench.cluster import worker
-from nnzbench.cluster.run import ClusterRun
-from nnzbench.measure.costs import Costs
-from nnzbench.measure.phases import Work
-from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice
-from nnzbench.records.record import read_records
+from nnzbench.bench.cluster import worker
+from nnzbench.bench.cluster.run import ClusterRun
+from nnzbench.bench.costs import Costs
+from nnzbench.bench.phases import Work
+from nnzbench.bench.session import Session
+from nnzbench.bench.sweep import Choice
+from nnzbench.results.records.record import read_records
 
 
 class Some(Small):

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 
+from nnzbench.core.plan import Resources
 from nnzbench.devices.gpu import Built, GpuDevice
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.devices.nvml import Clocks
-from nnzbench.plans.plan import Resources
 
 FACTS = GpuFacts(
     name="NVIDIA H200",

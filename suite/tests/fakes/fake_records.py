@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.results import derived, load
 from nnzbench.papers.catalogue import page_of
-from nnzbench.records import schema1
-from nnzbench.records.describe import of_candidate, pattern_of, step_of
-from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
-from nnzbench.records.selection import fastest
 from nnzbench.report import render
 from nnzbench.report.published import sparsert_table1
+from nnzbench.results.records import schema1
+from nnzbench.results.records.describe import of_candidate, pattern_of, step_of
+from nnzbench.results.records.record import SCHEMA, Record, append, frame_of, read_records
+from nnzbench.results.records.selection import fastest
+from nnzbench.results.result_set import derived, load
 
 # kernel, variant, math, typical speed-up over cuBLAS fp32 at 90 % zeros
 CANDIDATES = (

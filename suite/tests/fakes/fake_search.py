@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from nnzbench.measure.phases import Work
-from nnzbench.measure.trial import Outcome
-from nnzbench.plans.plan import Candidate, Plan
+from nnzbench.bench.phases import Work
+from nnzbench.bench.trial import Outcome
+from nnzbench.core.plan import Candidate, Plan
 
 
 class Clock:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
-from nnzbench.progress import RunProgress
+from nnzbench.core.plan import Candidate, Plan, Prepared, Unsupported
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 
 Silent = RunProgress
 

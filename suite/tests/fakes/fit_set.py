@@ -6,8 +6,8 @@ import dataclasses
 
 import fake_records
 
-from nnzbench.contribute.validate import validate
-from nnzbench.matrices import index
+from nnzbench.data.matrices import index
+from nnzbench.site.contribute.validate import validate
 
 GPU = "nvidia-b100"
 SNAPSHOT = {

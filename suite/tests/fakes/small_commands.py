@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import read_records
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.problem import Problem
+from nnzbench.results.records.record import read_records
 
 USER_KERNEL = """
 from nnzbench.kernel import Unsupported, register

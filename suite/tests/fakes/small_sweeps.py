@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fakes import FakeDevice, Silent
 
-from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, run_experiment
-from nnzbench.plans.gpus import Peaks
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.problem import Problem
-from nnzbench.records.beside import Tuning
-from nnzbench.records.record import read_records
+from nnzbench.bench.session import Session
+from nnzbench.bench.sweep import Choice, run_experiment
+from nnzbench.core.gpus import Peaks
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.problem import Problem
+from nnzbench.results.records.beside import Tuning
+from nnzbench.results.records.record import read_records
 
 PEAKS = Peaks(
     copy_gbs=4000.0, l2_gbs=8000.0, fp32_tflops=50.0, floor_hot_us=1.0, floor_cold_us=3.0, l2_bytes=50_000_000

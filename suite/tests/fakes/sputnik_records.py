@@ -8,13 +8,13 @@ from pathlib import Path
 import fake_records
 import pandas as pd
 
-from nnzbench.facts.results import load
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import page_of
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record
 from nnzbench.report import render
 from nnzbench.report.page import View
+from nnzbench.results.records.record import Record
+from nnzbench.results.result_set import load
 
 Timed = tuple[str, str, Callable[[Problem], float | None]]
 """Kernel, variant and its microseconds on a problem, None for one that it does not compute."""

@@ -3,16 +3,16 @@
 import pytest
 from fakes import Silent
 
-from nnzbench.cluster import engine
-from nnzbench.cluster.run import ClusterRun
-from nnzbench.facts.runs import compare
-from nnzbench.host import visible_gpus
+from nnzbench.bench.cluster import engine
+from nnzbench.bench.cluster.run import ClusterRun
+from nnzbench.bench.costs import Costs
+from nnzbench.bench.session import Session
+from nnzbench.bench.sweep import Choice, run_experiment
+from nnzbench.core.host import visible_gpus
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.costs import Costs
-from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records.record import read_records
+from nnzbench.results.records.record import read_records
+from nnzbench.results.runs import compare
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from vendor_candidates import outcomes
 
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.problems import tables
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import DType, Op
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import DType, Op
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

@@ -1,8 +1,8 @@
 import conformance
 import pytest
 
+from nnzbench.core.plan import Unsupported
 from nnzbench.devices import open_device
-from nnzbench.plans.plan import Unsupported
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

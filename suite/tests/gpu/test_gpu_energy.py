@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nnzbench.measure.energy import open_bench, window
-from nnzbench.plans.plan import Unsupported
+from nnzbench.bench.energy import open_bench, window
+from nnzbench.core.plan import Unsupported
 
 pytestmark = pytest.mark.gpu
 

@@ -5,8 +5,8 @@ import pytest
 
 import nnzbench
 from nnzbench.advise import api
-from nnzbench.matrices import generate
-from nnzbench.measure.timing import measure
+from nnzbench.bench.timing import measure
+from nnzbench.data.matrices import generate
 
 pytestmark = pytest.mark.gpu
 M, K, N = 512, 768, 64

@@ -6,13 +6,13 @@ import conformance
 import pytest
 from vendor_candidates import outcomes
 
+from nnzbench.core.architectures import ARCHITECTURES
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.operands import make_operands
 from nnzbench.devices import open_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.kernels.samples import PROBLEMS
-from nnzbench.plans.architectures import ARCHITECTURES
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

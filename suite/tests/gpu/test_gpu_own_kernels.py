@@ -17,12 +17,12 @@ from test_tensor_papers import NAMES
 from test_tensor_spmm import problem, whole
 from vendor_candidates import check_on_gpu
 
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.tensor import spmm
 from nnzbench.kernels.tensor.spmm import tilings
-from nnzbench.problems import tables
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir", "unpooled")]
 

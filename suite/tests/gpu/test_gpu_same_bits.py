@@ -7,11 +7,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from nnzbench.core.plan import Launch, Plan, Unsupported
+from nnzbench.data.problems.operands import make_operands
 from nnzbench.devices import open_device
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PROBLEMS
-from nnzbench.plans.plan import Launch, Plan, Unsupported
-from nnzbench.problems.operands import make_operands
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

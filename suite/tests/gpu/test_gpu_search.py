@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from nnzbench.advise import api, layer
-from nnzbench.measure.attempts import Attempts
-from nnzbench.measure.search import Search
-from nnzbench.measure.subject import Subject
-from nnzbench.measure.timing import StoppingRule
-from nnzbench.problems.experiment import POLICIES
-from nnzbench.progress import RunProgress
-from nnzbench.records.folder import Kept
+from nnzbench.bench.attempts import Attempts
+from nnzbench.bench.search import Search
+from nnzbench.bench.subject import Subject
+from nnzbench.bench.timing import StoppingRule
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.problems.experiment import POLICIES
+from nnzbench.results.records.folder import Kept
 
 pytestmark = pytest.mark.gpu
 KERNELS = ("cublas", "sparsert", "row_stream", "sputnik", "ring")

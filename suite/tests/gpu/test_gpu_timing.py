@@ -5,19 +5,19 @@ import time
 import pytest
 from fakes import Silent
 
+from nnzbench.bench import peaks
+from nnzbench.bench.peaks import measure_peaks
+from nnzbench.bench.session import Session
+from nnzbench.bench.sweep import Choice, run_experiment
+from nnzbench.bench.timing import measure, warm_up
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.experiment import Experiment
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices import open_device
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.facts.runs import compare
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure import roofline as peaks
-from nnzbench.measure.roofline import measure_peaks
-from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, run_experiment
-from nnzbench.measure.timing import measure, warm_up
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import read_records
+from nnzbench.results.records.record import read_records
+from nnzbench.results.runs import compare
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

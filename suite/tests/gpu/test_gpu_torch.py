@@ -16,8 +16,8 @@ def pair(gpu):
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch sees no GPU")
     from nnzbench.advise import api
-    from nnzbench.operators.make import Family, make
-    from nnzbench.progress import RunProgress
+    from nnzbench.advise.operators.make import Family, make
+    from nnzbench.core.progress import RunProgress
     from nnzbench.torch import SparseLinear
 
     torch.manual_seed(0)

@@ -8,21 +8,21 @@ from kernel_problems import sampled
 from on_cpu import conv_layer, matrix
 from vendor_candidates import check_on_gpu, product
 
+from nnzbench.bench import memory
+from nnzbench.bench.session import open_libraries
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.generate import banded
+from nnzbench.data.matrices.prune import n_of_m
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, candidates, kernels
 from nnzbench.kernels.vendor.cudnn import load_frontend
 from nnzbench.kernels.vendor.cusparselt import library_version
 from nnzbench.kernels.vendor.pytorch import load_torch
-from nnzbench.matrices.formats import CSR
-from nnzbench.matrices.generate import banded
-from nnzbench.matrices.prune import n_of_m
-from nnzbench.measure import memory
-from nnzbench.measure.session import open_libraries
 from nnzbench.papers.sputnik.networks import attention_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.records.beside import STEP
+from nnzbench.results.records.beside import STEP
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Launch, Plan
 from nnzbench.devices import Device
-from nnzbench.plans.plan import Array, Launch, Plan
 
 SOURCE = r"""
 #include "nnz.cuh"

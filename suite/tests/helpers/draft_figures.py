@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from nnzbench import paths
+from nnzbench.core import paths
 from nnzbench.report.draw import style
 from nnzbench.site import build, coverage
 

@@ -15,7 +15,7 @@ import fake_records
 import pytest
 
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records.record import Record, RecordError
+from nnzbench.results.records.record import Record, RecordError
 from nnzbench.site.build import find
 from nnzbench.site.index import page as html
 

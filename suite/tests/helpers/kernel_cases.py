@@ -10,6 +10,13 @@ import numpy as np
 from kernel_problems import coded_operands, sampled, whole
 from on_cpu import execute, matrix, spmm_operands, spmm_problem
 
+from nnzbench.core.plan import Array, Plan
+from nnzbench.data.matrices import prune
+from nnzbench.data.matrices.encodings import Coded
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.prune import BalancedMatrix
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import aspt, balanced, eie, merge_spmm, row_stream
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.kernels.ring import sddmm as ring_sddmm
@@ -19,13 +26,6 @@ from nnzbench.kernels.sputnik import spmm as sputnik
 from nnzbench.kernels.tensor import spmm as tensor
 from nnzbench.kernels.tensor import spmv
 from nnzbench.kernels.tensor.spmm import TensorTiling as Tensor
-from nnzbench.matrices import prune
-from nnzbench.matrices.encodings import Coded
-from nnzbench.matrices.formats import CSR
-from nnzbench.matrices.prune import BalancedMatrix
-from nnzbench.plans.plan import Array, Plan
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 
 def _row_stream(problem: Problem, data: Operands, how: tuple[int, ...]) -> Plan:

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from on_cpu import execute, matrix, spmm_operands
 
-from nnzbench.matrices import encodings
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Plan
-from nnzbench.problems.networks import MobileNet
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
-from nnzbench.problems.reference import reference
+from nnzbench.core.plan import Plan
+from nnzbench.data.matrices import encodings
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.networks import MobileNet
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import DType, Problem
+from nnzbench.data.problems.reference import reference
 
 TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnzbench import paths
+from nnzbench.core import paths
+from nnzbench.core.plan import Array, Plan
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape, DType, Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Plan
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, DType, Problem
-from nnzbench.problems.reference import reference
 
 
 @pytest.fixture(autouse=True, scope="module")

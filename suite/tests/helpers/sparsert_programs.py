@@ -5,16 +5,16 @@ import pytest
 from on_cpu import conv_layer
 from ptx_interpreter import Kernel
 
-from nnzbench.build.cache import Job, build
+from nnzbench.core.plan import Plan, Resources, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.problem import ConvShape, DType
+from nnzbench.data.problems.reference import Reference, reference
+from nnzbench.devices.build.cache import Job, build
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.kernels.sparsert.program import MatrixColumns
 from nnzbench.kernels.sparsert.schedule import Tiling
 from nnzbench.kernels.sparsert.spmm import Planner
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Plan, Resources, Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.problem import ConvShape, DType
-from nnzbench.problems.reference import Reference, reference
 
 
 def truth(matrix: CSR, b: np.ndarray) -> Reference:

@@ -8,16 +8,16 @@ from functools import partial
 import numpy as np
 from on_cpu import spmm_operands, spmm_problem
 
+from nnzbench.bench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.core.plan import Candidate, Prepared, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands, round_to
+from nnzbench.data.problems.problem import DType, Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.matrices.formats import CSR
-from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
-from nnzbench.plans.plan import Candidate, Prepared, Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, round_to
-from nnzbench.problems.problem import DType, Problem
-from nnzbench.problems.reference import reference
 
 
 def every(kernel: str, problem: Problem, operands: Operands, device: GpuDevice) -> dict[str, Candidate]:

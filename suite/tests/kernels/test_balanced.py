@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from on_cpu import execute
 
+from nnzbench.core.architectures import architecture, block_shared_bytes, compiled_architectures
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices import prune
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.matrices.prune import BalancedMatrix
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels import balanced
-from nnzbench.matrices import prune
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.prune import BalancedMatrix
-from nnzbench.plans.architectures import architecture, block_shared_bytes, compiled_architectures
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 
 
 def csr(m, k, sparsity, ranges=32):

@@ -5,12 +5,12 @@ import pytest
 from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
 from on_cpu import check, execute, matrix, mutated, spmm_operands, spmm_problem
 
+from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile, untiled
 from nnzbench.kernels.merge_spmm import merge_based, merge_plan, row_split_plan
 from nnzbench.kernels.registry import kernels, role_of
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Plan, Unsupported
 
 KERNELS = {"one entry": "plain", "no tile, empty rows, one full": "tiles0", "one row in runs of 512": "tiles0_long"}
 

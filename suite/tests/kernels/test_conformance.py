@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from kernel_cases import ALONE, CASES, TENSOR
 
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.reference import reference
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.reference import reference
 
 
 @pytest.mark.parametrize("case", dict.fromkeys(CASES), ids=str)

@@ -9,18 +9,18 @@ from kernel_problems import coded_operands as case
 from on_cpu import check as check_plan
 from on_cpu import matrix, spmm_operands, spmm_problem
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices import encodings
+from nnzbench.data.matrices.encodings import PADDING, Coded, slices
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.sources import load_sparse, range_count
 from nnzbench.kernels import eie
 from nnzbench.kernels.eie import ColumnTiling, column_tilings, columns_plan, eie_columns
 from nnzbench.kernels.registry import about
-from nnzbench.matrices import encodings
-from nnzbench.matrices.encodings import PADDING, Coded, slices
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.measure.roofline import row_work
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.sources import load_sparse, range_count
+from nnzbench.results.roofline import row_work
 
 
 def plan(data, tiling, arch="sm_80"):

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from nnzbench.bench.trial import FirstChoices
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.operands import make_operands
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.samples import PROBLEMS
 from nnzbench.kernels.vendor import support
-from nnzbench.measure.trial import FirstChoices
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands
 
 NAMED = [name for name in kernels() if about(name).nothing_to_tune and not name.startswith("pytorch")]
 """Without those that need PyTorch."""

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from on_cpu import check, conv_layer, execute, mutated
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.encodings import Kernels, reordered, structure_bytes
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.matrices.prune import patterns
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import pattern_conv
 from nnzbench.kernels.pattern_conv import STEPS, PatternTiling, input_loads, make_plan, pack
-from nnzbench.matrices.encodings import Kernels, reordered, structure_bytes
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.prune import patterns
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape
 
 # odd sizes, a tile wider than the image, stride, no padding, one channel, more filters than a block has, one filter
 SHAPES = (

@@ -6,14 +6,14 @@ from kernel_problems import operands_of, random_dense
 from on_cpu import check, execute
 from on_cpu import spmm_problem as problem
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import row_stream
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.row_stream import PieceTiling
 from nnzbench.kernels.rows import Storage
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 STORED = {"f32": Storage(half=False, short_index=False), "f16": Storage(half=True, short_index=True)}
 both = pytest.mark.parametrize("dtype", STORED)

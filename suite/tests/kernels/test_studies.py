@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.operands import make_operands
 from nnzbench.kernels.composed import decoder
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.samples import PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands
 
 NAMED = {name: one for name, one in kernels().items() if about(name).study_variants}
 

@@ -5,16 +5,16 @@ import pytest
 from on_cpu import execute, matrix
 from vendor_candidates import product
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.composed.untuned import untuned
 from nnzbench.kernels.ring.spmm import ring
 from nnzbench.kernels.row_stream import row_stream
 from nnzbench.kernels.sputnik.spmm import sputnik
 from nnzbench.kernels.tensor.spmm import tensor_spmm
 from nnzbench.kernels.tensor.spmv import delta_spmv
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.reference import reference
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from on_cpu import matrix
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import registry, user
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 FILE = """
 import os, sys

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.facts import nearby
-from nnzbench.facts.cells import cells
-from nnzbench.facts.selector import dense_of
+from nnzbench.results import nearby
+from nnzbench.results.cells import cells
+from nnzbench.results.selector import dense_of
 
 
 def layer(**changes: object) -> dict[str, object]:

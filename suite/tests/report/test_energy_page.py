@@ -10,16 +10,16 @@ from fake_claim_records import Judged
 from fake_records import timed, write, written
 from sputnik_records import view_of
 
-from nnzbench.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER
-from nnzbench.contribute.validate import validate
-from nnzbench.facts import energy
-from nnzbench.facts.results import load as load_results
+from nnzbench.data.problems.tables import load
 from nnzbench.papers.catalogue import page_of
-from nnzbench.problems.tables import load
-from nnzbench.records.beside import ENERGY, Window
-from nnzbench.records.record import RecordError, read_records
+from nnzbench.papers.claims.verdicts import NOT_MEASURABLE, REPRODUCED, STRONGER
 from nnzbench.report.page import View
 from nnzbench.report.tables import energy_table
+from nnzbench.results import energy
+from nnzbench.results.records.beside import ENERGY, Window
+from nnzbench.results.records.record import RecordError, read_records
+from nnzbench.results.result_set import load as load_results
+from nnzbench.site.contribute.validate import validate
 
 KERNELS = {("cusparse", "csr_default_col"): (60.0, 150.0), ("cublas", "f32_default_nn"): (40.0, 300.0)}
 """Microseconds and watts; at half of the power in one and a half times the time energy is 0.75 of dense."""

@@ -14,11 +14,11 @@ import pytest
 from html_reports import SNAPSHOT, opened, rendered
 from markdown_it import MarkdownIt
 
-from nnzbench.facts.results import load
-from nnzbench.records import shown
-from nnzbench.records.beside import Tuning
-from nnzbench.records.record import Record, append
 from nnzbench.report import render
+from nnzbench.results.records import shown
+from nnzbench.results.records.beside import Tuning
+from nnzbench.results.records.record import Record, append
+from nnzbench.results.result_set import load
 from nnzbench.site.build import build
 
 GPU, OTHER = "nvidia-h200", "nvidia-l4"

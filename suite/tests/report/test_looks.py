@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nnzbench.facts.selector import CUDNN, CUDNN_F16, CUDNN_TF32, CUSPARSE, CUSPARSE_F16, DEFAULT, kernel, own
 from nnzbench.report.draw import canvas
+from nnzbench.results.selector import CUDNN, CUDNN_F16, CUDNN_TF32, CUSPARSE, CUSPARSE_F16, DEFAULT, kernel, own
 
 
 @pytest.mark.parametrize(

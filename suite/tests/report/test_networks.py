@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.layers import mask_bits
 from nnzbench.kernels.vendor.attention import added_mask
 from nnzbench.papers.sputnik import networks
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import DType, Problem
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

@@ -15,10 +15,10 @@ from click.testing import Result
 from commands import invoke
 from draft_figures import pages_alone
 
-from nnzbench import paths
-from nnzbench.facts.results import load
-from nnzbench.records.beside import MEMORY, Memory
+from nnzbench.core import paths
 from nnzbench.report.render import across
+from nnzbench.results.records.beside import MEMORY, Memory
+from nnzbench.results.result_set import load
 from nnzbench.site import coverage
 from nnzbench.site.index import page as index_page
 from nnzbench.site.index.headlines import write_headline

@@ -6,10 +6,10 @@ import dataclasses
 
 import pandas as pd
 
-from nnzbench.facts import marks
-from nnzbench.facts.selector import FP16, FP16_PRUNED, kernel, pick
-from nnzbench.records.beside import tunings
-from nnzbench.records.describe import searched
+from nnzbench.results import marks
+from nnzbench.results.records.beside import tunings
+from nnzbench.results.records.describe import searched
+from nnzbench.results.selector import FP16, FP16_PRUNED, kernel, pick
 
 
 def test_dense_on_the_pruned_matrix_is_a_side_of_its_own_where_the_unpruned_one_is_timed():

@@ -9,10 +9,10 @@ from fake_records import by_law
 from fakes import FakeDevice, FakeKernel
 from own_files import matrix, smtx
 
-from nnzbench.matrices import index
-from nnzbench.measure.session import Session
-from nnzbench.records.folder import Results
-from nnzbench.records.record import append
+from nnzbench.bench.session import Session
+from nnzbench.data.matrices import index
+from nnzbench.results.records.folder import Results
+from nnzbench.results.records.record import append
 
 RUNNER = "best_trial"
 

@@ -8,7 +8,7 @@ import fake_records
 import pytest
 import sputnik_records
 
-from nnzbench.host import VisibleGpu, extra_for
+from nnzbench.core.host import VisibleGpu, extra_for
 
 RUNNER = "bench"
 GPU = VisibleGpu("", (9, 0), 0, 13010)

@@ -14,13 +14,13 @@ import fake_records
 import pytest
 from draft_figures import figures_in_draft, pages_alone  # noqa: F401
 
-from nnzbench import paths
-from nnzbench.contribute import kit
+from nnzbench.core import paths
+from nnzbench.data.problems import tables
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS
-from nnzbench.predict.model import FEWEST
-from nnzbench.predict.records import predict
-from nnzbench.problems import tables
-from nnzbench.records.record import RecordError, append, read_records
+from nnzbench.papers.predict.model import FEWEST
+from nnzbench.papers.predict.records import predict
+from nnzbench.results.records.record import RecordError, append, read_records
+from nnzbench.site.contribute import kit
 
 RUNNER = "contribute"
 H200, NAME = "nvidia-h200", "NVIDIA H200"

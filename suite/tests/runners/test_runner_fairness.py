@@ -12,12 +12,12 @@ import pytest
 import scipy.sparse
 from fakes import FakeDevice, FakeKernel
 
-from nnzbench import paths
+from nnzbench.bench.session import Session
+from nnzbench.core import paths
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices import DeviceLost
-from nnzbench.measure.session import Session
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import reference
 from nnzbench.site.build import find
 
 RUNNER = "fairness"

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from nnzbench.facts import table
+from nnzbench.results import table
 from nnzbench.site.generations import products
 
 RUNNER = "recompute"

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from nnzbench.predict import launching
+from nnzbench.papers.predict import launching
 
 RUNNER = "studies.launching"
 US = {"sputnik": 10.0, "sputnik_unscaled": 11.0, "sputnik_unsorted": 22.0, "cublas": 5.0, "cublas_f16_sums": 4.0}

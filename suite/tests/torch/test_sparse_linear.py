@@ -9,7 +9,7 @@ from own_files import has_safetensors
 
 import nnzbench
 from nnzbench.advise import api
-from nnzbench.operators.archive import Archive
+from nnzbench.advise.operators.archive import Archive
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn = torch.nn

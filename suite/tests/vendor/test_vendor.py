@@ -10,12 +10,12 @@ from fake_cusparselt import FakeCusparseLt
 from fake_gpu import FACTS, FakeCublas, FakeCublasLt
 from vendor_candidates import check_all, every, product
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cublas import ALGORITHMS, FURTHER
 from nnzbench.kernels.vendor.support import dense_weights
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
 
 FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00_unpruned", "cusparse": "csr_default_row"}
 SHAPES = [(8, 16, 4), (7, 5, 1), (33, 17, 49), (1, 64, 7)]

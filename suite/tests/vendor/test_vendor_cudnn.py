@@ -13,19 +13,19 @@ from on_cpu import conv_layer as make
 from on_cpu import matrix
 from vendor_candidates import check_all, every_of
 
+from nnzbench.bench.phases import Phases, Work
+from nnzbench.bench.session import Session, open_libraries
+from nnzbench.bench.trial import enumerate_candidates
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.reference import dense_reference, reference
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn, support
 from nnzbench.kernels.vendor.support import before_pruning
-from nnzbench.measure.phases import Phases, Work
-from nnzbench.measure.session import Session, open_libraries
-from nnzbench.measure.trial import enumerate_candidates
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import dense_reference, reference
 
 every = every_of("cudnn")
 

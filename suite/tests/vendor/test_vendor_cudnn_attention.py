@@ -9,19 +9,19 @@ from fake_gpu import FACTS
 from on_cpu import matrix
 from vendor_candidates import check_all, every_of
 
+from nnzbench.bench import memory
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.generate import banded
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor.attention import MASKED, added_mask, is_causal
-from nnzbench.matrices.formats import CSR
-from nnzbench.matrices.generate import banded
-from nnzbench.measure import memory
-from nnzbench.measure.roofline import dense_work
 from nnzbench.papers.sputnik.networks import attention_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
+from nnzbench.results.roofline import dense_work
 
 every = every_of("cudnn_attention")
 

@@ -7,9 +7,9 @@ import pytest
 from kernel_problems import sampled
 from vendor_candidates import check_all, every_of, product
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.vendor.cusparse import block_rows, blocked_ell, occupied, sliced_ell
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
 
 every = every_of("cusparse")
 

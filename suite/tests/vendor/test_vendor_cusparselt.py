@@ -7,12 +7,12 @@ import pytest
 from fake_gpu import FACTS
 from vendor_candidates import check_all, every_of, product
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.prune import n_of_m
 from nnzbench.devices.gpu import LaunchError, short_of_memory
 from nnzbench.kernels.vendor import support as vendor_support
 from nnzbench.kernels.vendor.cusparselt import require_pattern
-from nnzbench.matrices.formats import CSR
-from nnzbench.matrices.prune import n_of_m
-from nnzbench.plans.plan import Unsupported
 
 every = every_of("cusparselt")
 

@@ -8,6 +8,8 @@ import pytest
 from fake_gpu import FACTS, open_fake
 from fakes import FakeClock
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.kernels.vendor import support as vendor_inputs
 from nnzbench.kernels.vendor.support import (
@@ -21,8 +23,6 @@ from nnzbench.kernels.vendor.support import (
     swapped,
     to_storage,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
 
 MOMENT = 1e-2
 """Milliseconds that looking at the clock some times takes."""

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from vendor_candidates import every, product
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.matrices.generate import uniform
 from nnzbench.kernels.vendor.pytorch import GROUP, quantised, restored
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.generate import uniform
-from nnzbench.plans.plan import Unsupported
 
 
 @pytest.mark.parametrize("shape", [(1, 128), (5, 256), (16, 640)])

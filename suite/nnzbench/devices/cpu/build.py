@@ -18,10 +18,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from nnzbench import paths
-from nnzbench.build import toolchain
-from nnzbench.build.cache import CompileError
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.core import paths
+from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.devices.build import toolchain
+from nnzbench.devices.build.cache import CompileError
 
 _CXX = Path(__file__).resolve().parent / "cxx"
 _COMMON = ("-std=c++20", "-pthread", "-fno-strict-aliasing", "-ffp-contract=off", "-w")

@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
+from nnzbench.core.architectures import architecture, sm_count
+from nnzbench.core.plan import Array, Candidate, Launch, Plan, Prepared, SharedWork, Step, Unsupported, chain
+from nnzbench.data.problems.buffers import inputs, weights_of
+from nnzbench.data.problems.decoder import FEATURES, HEAD, LOGITS, Case, angles
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ITEM_BYTES, Problem
+from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices import Device
-from nnzbench.devices.contract import each
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.composed.decoder_products import DENSE, DecoderNetwork, Product, ProductFamily, overlaps
+from nnzbench.kernels.copies import each
 from nnzbench.kernels.registry import About, register
 from nnzbench.kernels.vendor.support import refusal
-from nnzbench.plans.architectures import architecture, sm_count
-from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared, SharedWork, Step, Unsupported, chain
-from nnzbench.problems.buffers import inputs, weights_of
-from nnzbench.problems.decoder import FEATURES, HEAD, LOGITS, Case, angles
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ITEM_BYTES, Problem
-from nnzbench.problems.reference import Reference, reference
 
 SOURCE = "decoder_steps.cu"
 PAPER = "whole blocks: kernels of this suite and of libraries"

@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnzbench.build.pool import compiled_ahead
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Array, Candidate, Ends, Prepared, SharedWork, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.buffers import inputs, weights_of
+from nnzbench.data.problems.decoder import HEAD, Case, matrices, scales
+from nnzbench.data.problems.operands import Operands, operands_of, round_to
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.devices import Device
-from nnzbench.devices.contract import each, over_copies, weight_names
+from nnzbench.devices.build.pool import compiled_ahead
 from nnzbench.devices.gpu import GpuDevice, LaunchError
+from nnzbench.kernels.copies import each, over_copies, weight_names
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.tensor.spmv import gated
 from nnzbench.kernels.vendor.cublas import UNPRUNED
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, SharedWork, Unsupported
-from nnzbench.problems.buffers import inputs, weights_of
-from nnzbench.problems.decoder import HEAD, Case, matrices, scales
-from nnzbench.problems.operands import Operands, operands_of, round_to
-from nnzbench.problems.problem import DType, Problem
 
 TRIED = {"delta_spmv": 4, "tensor_spmm": 4}
 """Candidates of a kernel of ours that are tried for each matrix: of some each is packed anew, which takes seconds."""

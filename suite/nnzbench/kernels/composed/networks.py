@@ -17,18 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnzbench.devices import Device
-from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.registry import About, register
-from nnzbench.kernels.sputnik import PAPER
-from nnzbench.kernels.sputnik.layers import bias_relu_plan, depthwise_plan, masked_softmax_plan, softmax_plan
-from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
-from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
-from nnzbench.kernels.vendor import cublas
-from nnzbench.kernels.vendor.support import Inputs, Preparing, finish
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import (
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.plan import (
     Arg,
     Array,
     Candidate,
@@ -41,9 +31,19 @@ from nnzbench.plans.plan import (
     Unsupported,
     chain,
 )
-from nnzbench.problems.networks import HEADS, LAYERS, Block, MobileNet, blocks_of
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.networks import HEADS, LAYERS, Block, MobileNet, blocks_of
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.kernels.registry import About, register
+from nnzbench.kernels.sputnik import PAPER
+from nnzbench.kernels.sputnik.layers import bias_relu_plan, depthwise_plan, masked_softmax_plan, softmax_plan
+from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
+from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
+from nnzbench.kernels.vendor import cublas
+from nnzbench.kernels.vendor.support import Inputs, Preparing, finish
 
 SOURCE = "network_steps.cu"
 PRODUCT = "dense_product"

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.cost_rule import ranked_families
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.spmm import ring
@@ -12,10 +16,6 @@ from nnzbench.kernels.row_stream import row_stream
 from nnzbench.kernels.sputnik.spmm import sputnik
 from nnzbench.kernels.tensor.spmm import tensor_spmm
 from nnzbench.kernels.tensor.spmv import delta_spmv
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 KERNELS = {one.name: one for one in (delta_spmv, tensor_spmm, row_stream, ring, sputnik)}
 """Families that take a matrix as data, by name; `sputnik` takes any."""

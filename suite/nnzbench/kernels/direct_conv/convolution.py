@@ -14,6 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
+from nnzbench.core.architectures import block_shared_bytes, sm_count
+from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.data.problems.operands import Operands, storage_dtype
+from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.program import (
     ConvTile,
@@ -25,10 +29,6 @@ from nnzbench.kernels.direct_conv.program import (
 )
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved
-from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.operands import Operands, storage_dtype
-from nnzbench.problems.problem import ConvShape, Problem
 
 _L2_BYTES = 24.0
 """Bytes a clock per SM from L2, all SMs reading: about 5.5 TB/s on an H200."""

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.encodings import Coded
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.plans.plan import Array, Int32s, Int64s, Launch, Plan, Uint32s, Unsupported
-from nnzbench.plans.tiles import MOST_GRID_Y
-from nnzbench.problems.operands import Operands, storage_dtype
-from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.core.plan import Array, Int32s, Int64s, Launch, Plan, Uint32s, Unsupported
+from nnzbench.core.tiles import MOST_GRID_Y
+from nnzbench.data.matrices.encodings import Coded
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.problems.operands import Operands, storage_dtype
+from nnzbench.data.problems.problem import ConvShape, DType, Problem
 
 SUB_BATCHES = (2, 4, 8)
 """Images per block that the paper tunes over."""

@@ -21,14 +21,14 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import Architecture, architecture, block_shared_bytes
+from nnzbench.core.plan import Launch, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.problem import ConvShape
 from nnzbench.kernels.rows import vector_width
 from nnzbench.kernels.sparsert.emit import immediates, load_parameters, loads_ahead, prologue, row_tables, vector
 from nnzbench.kernels.sparsert.program import divide, divmod_ptx
 from nnzbench.kernels.sparsert.schedule import Body, Schedule, Tiling, assign_rows, make_schedule, refuse, tables
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import Architecture, architecture, block_shared_bytes
-from nnzbench.plans.plan import Launch, Unsupported
-from nnzbench.problems.problem import ConvShape
 
 Columns = TypeVar("Columns", int, NDArray[np.integer[Any]])
 _BANKS = 32

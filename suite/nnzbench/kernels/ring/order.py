@@ -15,9 +15,9 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.plan import Int32s, Int64s, Uint32s, Unsupported
+from nnzbench.core.tiles import TileConfiguration
 from nnzbench.kernels.rows import deal_rows
-from nnzbench.plans.plan import Int32s, Int64s, Uint32s, Unsupported
-from nnzbench.plans.tiles import TileConfiguration
 
 
 def bundled(lengths: Int64s, bundles: int, sub: int) -> tuple[Int64s, Int64s]:

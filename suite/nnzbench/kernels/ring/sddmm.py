@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Array, Int64s, Launch, Plan, SharedWork, Unsupported, plans_that_fit
+from nnzbench.core.tiles import MOST_GRID_Y
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.order import MOST_UNITS, RingTiling, Strands, deal_bundles, even_progress
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Int64s, Launch, Plan, SharedWork, Unsupported, plans_that_fit
-from nnzbench.plans.tiles import MOST_GRID_Y
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 _UNIT = 4
 """Nonzeros of a row in a unit, the least that a row takes in a step."""

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnzbench.core.architectures import block_shared_bytes, sm_count
+from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.order import RingTiling, Strands, deal_bundles, even_progress
 from nnzbench.kernels.rows import vector_width
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 _OFFSET_BYTES = {4: 1, 2: 16}
 """What an offset counts, so that those of any ring fit."""

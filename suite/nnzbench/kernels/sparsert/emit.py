@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nnzbench.core.architectures import Architecture, architecture
 from nnzbench.kernels.sparsert.program import ENTRY, Program, divmod_ptx
 from nnzbench.kernels.sparsert.schedule import Body, Schedule, tables
-from nnzbench.plans.architectures import Architecture, architecture
 
 
 def emit_ptx(program: Program, arch: str) -> str:

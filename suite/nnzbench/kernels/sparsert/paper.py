@@ -20,17 +20,17 @@ from typing import TypeVar
 
 import numpy as np
 
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Arg, Array, Plan, SharedWork, Unsupported, plans_that_fit
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, PlannedKernel, kernel, register
 from nnzbench.kernels.rows import convolved
 from nnzbench.kernels.sparsert import PAPER
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.emit import constants, immediates, load_parameters
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, Deal, Dense, MatrixB, PaperTiling, VirtualIm2col
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Arg, Array, Plan, SharedWork, Unsupported, plans_that_fit
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 T = TypeVar("T")
 ENTRY = "sparsert_paper"

@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Arg, Array, Int32s, Launch, Unsupported
+from nnzbench.core.tiles import MOST_GRID_Y
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.sparsert.program import Im2col, divmod_ptx
 from nnzbench.kernels.sparsert.schedule import Body, by_column, refuse, tables
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Arg, Array, Int32s, Launch, Unsupported
-from nnzbench.plans.tiles import MOST_GRID_Y
 
 
 @dataclass(frozen=True)

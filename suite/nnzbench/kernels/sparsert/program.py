@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Launch, Unsupported
+from nnzbench.core.tiles import MOST_GRID_Y
+from nnzbench.data.problems.problem import ConvShape
 from nnzbench.kernels.sparsert.schedule import Schedule, refuse
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Launch, Unsupported
-from nnzbench.plans.tiles import MOST_GRID_Y
-from nnzbench.problems.problem import ConvShape
 
 
 def divide(quotient: str, dividend: str, divisor: int) -> list[str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench import paths
+from nnzbench.core import paths
+from nnzbench.core.plan import Array, Int32s, Int64s, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.rows import deal_rows
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Unsupported
-from nnzbench.problems.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Array, Int32s, Plan, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved, first_of_each
 from nnzbench.kernels.sparsert import PAPER
@@ -34,11 +39,6 @@ from nnzbench.kernels.sparsert.schedule import (
     tile_costs,
     tile_count,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Int32s, Plan, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 INSTRUCTION_BYTES = 16
 MAX_CODE_BYTES = 5 << 19

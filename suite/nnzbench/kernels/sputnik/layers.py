@@ -16,17 +16,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Dim3, Plan, SharedWork, Step, Uint32s, Unsupported, chain
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.row_stream import row_stream
 from nnzbench.kernels.rows import row_records
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, sddmm_plan
 from nnzbench.kernels.sputnik.spmm import Tile, labelled_tiles, spmm_plan
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Dim3, Plan, SharedWork, Step, Uint32s, Unsupported, chain
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 _MOST_ITEMS = 64
 

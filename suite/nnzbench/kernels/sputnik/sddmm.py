@@ -12,16 +12,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.plan import Array, Dim3, Int64s, Plan, SharedWork, Unsupported
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import Storage, StripOrder, row_strips, vector_width
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Array, Dim3, Int64s, Plan, SharedWork, Unsupported
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 _AHEAD = 8
 """Rows of B whose loads are issued before their arithmetic: one trip to memory."""

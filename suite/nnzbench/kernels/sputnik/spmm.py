@@ -14,16 +14,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.plan import Array, Dim3, Int32s, Int64s, Plan, SharedWork, Unsupported
+from nnzbench.core.tiles import MOST_GRID_Y, TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import Storage, padded, power_of_two_at_least, row_records, transpose, vector_width
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Array, Dim3, Int32s, Int64s, Plan, SharedWork, Unsupported
-from nnzbench.plans.tiles import MOST_GRID_Y, TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 _OWN_REGISTERS = 40
 """Registers of a thread beside its loads of B in flight: 32 to 64 in the tiles compiled for sm_90."""

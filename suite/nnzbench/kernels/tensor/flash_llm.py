@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Int64s, Plan, Uint32s, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int64s, Plan, Uint32s, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 TILE_ROWS = 128
 TILE_COLUMNS = 64

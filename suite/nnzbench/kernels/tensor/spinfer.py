@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Array, Plan, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Array, Plan, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 TILE = 64
 """Rows and columns of a tile."""

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture, sm_count
-from nnzbench.plans.plan import Array, Dim3, Launch, Plan, SharedWork, Unsupported
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.core.architectures import architecture, sm_count
+from nnzbench.core.plan import Array, Dim3, Launch, Plan, SharedWork, Unsupported
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 
 TILE_K = 64
 COLUMNS = (8, 16, 32, 64, 128)

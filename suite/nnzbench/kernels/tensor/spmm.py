@@ -9,6 +9,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.core.plan import Arg, Array, Launch, Plan, SharedWork, Unsupported, from_bf16, plans_that_fit
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import F8_SCALE, Operands
+from nnzbench.data.problems.problem import ITEM_BYTES, Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
@@ -27,12 +33,6 @@ from nnzbench.kernels.tensor.strips import (
     stored_weights,
     strip_count,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Arg, Array, Launch, Plan, SharedWork, Unsupported, from_bf16, plans_that_fit
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import F8_SCALE, Operands
-from nnzbench.problems.problem import ITEM_BYTES, Problem
 
 _PANEL_COST = 24
 """Columns that take as long as what each panel costs beside its columns: gathered ones and waiting for copies."""

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Uint32s, Unsupported, from_bf16
+from nnzbench.core.tiles import TileConfiguration
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import F8_SCALE, Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor.strips import stored_dense, stored_weights
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Int64s, Plan, SharedWork, Uint32s, Unsupported, from_bf16
-from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import F8_SCALE, Operands
-from nnzbench.problems.problem import Problem
 
 CHUNK = 16
 MOST_COLUMNS = 1 << 16

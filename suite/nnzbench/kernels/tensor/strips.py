@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Int32s, Int64s, Uint32s, Unsupported, bf16_bits
-from nnzbench.problems.operands import to_e4m3
-from nnzbench.problems.parts import Part, over_parts
+from nnzbench.core.plan import Array, Int32s, Int64s, Uint32s, Unsupported, bf16_bits
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import to_e4m3
+from nnzbench.data.problems.parts import Part, over_parts
 
 _BANKS = 32
 COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.plan import Int64s, Uint32s
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, assembled
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Int64s, Uint32s
 
 STEP_COLUMNS = 8
 _LANES = 32

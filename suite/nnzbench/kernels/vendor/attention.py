@@ -19,6 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import About
 from nnzbench.kernels.sputnik.layers import masked_softmax_plan
@@ -26,10 +30,6 @@ from nnzbench.kernels.vendor import cublas, support
 from nnzbench.kernels.vendor.cublas import MODES, product
 from nnzbench.kernels.vendor.cudnn import CudnnHandle, buildable, planned, prepare_plan
 from nnzbench.kernels.vendor.support import Inputs, Output, Preparing, library, to_storage
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
 
 MASKED = -32768.0
 """Added to the scores that the mask leaves out: exp of it is 0 beside any score, and unlike minus infinity it leaves no

@@ -20,6 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Candidate, Ends, Prepared, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import F8_SCALE, Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import Reference
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.sputnik.layers import bias_relu_plan
@@ -34,11 +39,6 @@ from nnzbench.kernels.vendor.support import (
     dense_weights,
     library,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported
-from nnzbench.problems.operands import F8_SCALE, Operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference
 
 UNPRUNED = "_unpruned"
 """End of the variants whose weights are those before pruning, as who does not prune would multiply by."""

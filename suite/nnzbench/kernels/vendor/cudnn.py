@@ -22,6 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported, one_line
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import TENSOR_CORES, About, register
@@ -37,11 +42,6 @@ from nnzbench.kernels.vendor.support import (
     swapped,
     to_storage,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import reference
 
 TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
 """Names in `cudnn.data_type`, by problem dtype."""

@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
+from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.support import CUDA_TYPE, Closable, Inputs, Output, Preparing, Result, to_storage
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 T = TypeVar("T")
 

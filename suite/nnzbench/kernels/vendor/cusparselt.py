@@ -14,6 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nnzbench.core.architectures import architecture
+from nnzbench.core.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
@@ -27,11 +32,6 @@ from nnzbench.kernels.vendor.support import (
     Preparing,
     dense_weights,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 T = TypeVar("T")
 

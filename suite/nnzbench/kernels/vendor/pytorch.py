@@ -19,16 +19,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported, one_line
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import Reference, dense_reference
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import About
 from nnzbench.kernels.vendor.cusparse import MOST_OCCUPIED, occupied
 from nnzbench.kernels.vendor.cusparselt import require_pattern
 from nnzbench.kernels.vendor.support import Inputs, Preparing, before_pruning, finish, library
-from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference, dense_reference
 
 T = TypeVar("T")
 

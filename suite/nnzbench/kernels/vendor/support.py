@@ -17,16 +17,16 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from nnzbench.core.architectures import ARCHITECTURES, architecture
+from nnzbench.core.plan import Array, Candidate, Ends, Prepared, Unsupported, bf16_bits, from_bf16, one_line
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands, to_e4m3
+from nnzbench.data.problems.parts import PART_ELEMENTS, Part, over_parts
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import Reference, dense_reference
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
 from nnzbench.kernels.registry import About, register
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import ARCHITECTURES, architecture
-from nnzbench.plans.plan import Array, Candidate, Ends, Prepared, Unsupported, bf16_bits, from_bf16, one_line
-from nnzbench.problems.operands import Operands, to_e4m3
-from nnzbench.problems.parts import PART_ELEMENTS, Part, over_parts
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference, dense_reference
 
 CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14, "i8": 3, "f8": 28}
 """cudaDataType of the operands, by problem dtype."""

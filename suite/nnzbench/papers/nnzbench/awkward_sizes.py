@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.facts.results import each
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.page import Made, Page, View
 from nnzbench.report.text import CHECKED, GAP, checks
+from nnzbench.results.result_set import each
 
 EXPERIMENT = Experiment(
     "awkward_sizes", "Sizes that no tile divides, for every kernel of this suite", "nnzbench's own",

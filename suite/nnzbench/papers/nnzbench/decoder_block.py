@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import ResultSet, each, percent
-from nnzbench.facts.selector import Selector, kernel
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.decoder import FEATURES, HEAD, MODELS, Decoder
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.decoder import FEATURES, HEAD, MODELS, Decoder
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, RatioTable, View
 from nnzbench.report.text import GAP
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import ResultSet, each, percent
+from nnzbench.results.selector import Selector, kernel
+from nnzbench.results.table import Comparison
 
 EXPERIMENT = Experiment(
     "decoder_block", "Decoder blocks of language models in one graph", "nnzbench's own",

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.data import Data
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import ResultSet, each, geometric_mean
-from nnzbench.facts.selector import CUSPARSE_F16, DEFAULT, FP16, kernel, own, written_here
-from nnzbench.facts.table import Comparison, compare
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.problems.problem import label_of
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.problem import label_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, Printed, RatioTable, View
 from nnzbench.report.text import gpu_name
+from nnzbench.results.data import Data
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import ResultSet, each, geometric_mean
+from nnzbench.results.selector import CUSPARSE_F16, DEFAULT, FP16, kernel, own, written_here
+from nnzbench.results.table import Comparison, compare
 
 ALL = 246
 """Matrices of the whole table."""

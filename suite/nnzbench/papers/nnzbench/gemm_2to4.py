@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.facts.crossover import times_as_fast
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each, geometric_mean
-from nnzbench.facts.selector import FP16, MATHS, best_dense, kernel
-from nnzbench.facts.table import Comparison, facts_of_pairs
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import USUAL, Experiment, dtypes_of
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import USUAL, Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, RatioTable, View
+from nnzbench.results.crossover import times_as_fast
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each, geometric_mean
+from nnzbench.results.selector import FP16, MATHS, best_dense, kernel
+from nnzbench.results.table import Comparison, facts_of_pairs
 
 EXPERIMENT = Experiment(
     "gemm_2to4", "Dense and 2:4 products, from A100 to B200", "nnzbench's own",

@@ -12,19 +12,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnzbench import paths
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
-from nnzbench.facts.table import Comparison
+from nnzbench.core import paths
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.gpus import peaks_of
+from nnzbench.data.problems.experiment import OF_MODELS, Experiment, dtypes_of
+from nnzbench.data.problems.operands import I8_STEPS, Maker
+from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.tensor.spmm import words_per_weight
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.gpus import peaks_of
-from nnzbench.problems.experiment import OF_MODELS, Experiment, dtypes_of
-from nnzbench.problems.operands import I8_STEPS, Maker
-from nnzbench.problems.problem import DType
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
+from nnzbench.results.table import Comparison
 
 OPT_LAYERS = Experiment(
     "opt_layers", "Layers of OPT models, as Flash-LLM's authors timed theirs", "nnzbench's own",

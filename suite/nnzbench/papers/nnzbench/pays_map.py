@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nnzbench.facts.cells import SIZES
-from nnzbench.facts.groups import Group
-from nnzbench.facts.nearby import sparse
-from nnzbench.facts.selector import CUBLAS, FP16, TF32, kernel
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.page import Answer, Crossings, Map, Page, Pivot
+from nnzbench.results.cells import SIZES
+from nnzbench.results.groups import Group
+from nnzbench.results.nearby import sparse
+from nnzbench.results.selector import CUBLAS, FP16, TF32, kernel
+from nnzbench.results.table import Comparison
 
 SPARSE = ("delta_spmv", "tensor_spmm", "flash_llm", "row_stream", "ring", "sputnik")
 EXPERIMENT = Experiment(

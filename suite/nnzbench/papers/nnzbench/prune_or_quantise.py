@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.selector import FP16, best_dense, kernel
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.problems.problem import DType
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.problem import DType
 from nnzbench.report.page import Answer, Crossings, Page, Pivot
+from nnzbench.results.groups import Group
+from nnzbench.results.selector import FP16, best_dense, kernel
+from nnzbench.results.table import Comparison
 
 BOTH: tuple[DType, ...] = ("f16", "f8")
 EXPERIMENT = Experiment(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE, kernel
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, View
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUSPARSE, kernel
+from nnzbench.results.table import Comparison
 
 EXPERIMENT = Experiment(
     "spmm_scaling", "Time per nonzero from 1e5 to 1e8 nonzeros", "nnzbench's own", "no published numbers",

@@ -7,13 +7,13 @@ import functools
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE, DENSE, FP16, TF32, Selector
-from nnzbench.facts.table import Comparison
-from nnzbench.problems.experiment import AND_F16, USUAL, Experiment, dtypes_of
+from nnzbench.data.problems.experiment import AND_F16, USUAL, Experiment, dtypes_of
 from nnzbench.report.page import Answer, Dots, Made, Page, RatioTable, View
 from nnzbench.report.text import number
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUSPARSE, DENSE, FP16, TF32, Selector
+from nnzbench.results.table import Comparison
 
 EXPERIMENT = Experiment(
     "training_step", "A training step of one sparse recurrent layer", "nnzbench's own", "no published numbers",

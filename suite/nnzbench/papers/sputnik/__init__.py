@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import SPMM
+from nnzbench.data.problems.experiment import SPMM
 
 PAPER = "Sputnik (SC 2020)"
 OTHER_PAPERS = ("merge_spmm", "aspt", "aspt_sddmm")

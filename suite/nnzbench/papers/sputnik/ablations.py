@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.groups import OPS, Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import Selector, kernel
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.papers.sputnik import AS_DATA, PAPER
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Drawn, Lines, Made, Page, Pivot, Printed, View
 from nnzbench.report.text import number
+from nnzbench.results.groups import OPS, Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import Selector, kernel
+from nnzbench.results.table import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

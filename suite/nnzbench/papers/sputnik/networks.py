@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import CUSPARSE, DEFAULT, Selector, kernel, pick, written_here
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.data.problems.problem import label_of
 from nnzbench.kernels.registry import about
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.problems.problem import label_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, Pivot, Published, RatioTable, View
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import CUSPARSE, DEFAULT, Selector, kernel, pick, written_here
+from nnzbench.results.table import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,29 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from nnzbench.facts.groups import OPS, Group
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import (
-    CUBLAS,
-    CUSPARSE,
-    CUSPARSE_COLUMN,
-    CUSPARSE_DEFAULT,
-    CUSPARSE_F16,
-    DEFAULT,
-    DENSE,
-    FP16,
-    MATHS,
-    PRODUCTS,
-    TF32,
-    UNTUNED,
-    Selector,
-    kernel,
-    own,
-)
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.data.problems.tables import SAMPLE
 from nnzbench.papers.sputnik import AS_DATA, OTHER_PAPERS, PAPER
-from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
-from nnzbench.problems.tables import SAMPLE
 from nnzbench.report import published
 from nnzbench.report.page import (
     Answer,
@@ -47,6 +27,26 @@ from nnzbench.report.page import (
 )
 from nnzbench.report.tables import crossings
 from nnzbench.report.text import GAP
+from nnzbench.results.groups import OPS, Group
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import (
+    CUBLAS,
+    CUSPARSE,
+    CUSPARSE_COLUMN,
+    CUSPARSE_DEFAULT,
+    CUSPARSE_F16,
+    DEFAULT,
+    DENSE,
+    FP16,
+    MATHS,
+    PRODUCTS,
+    TF32,
+    UNTUNED,
+    Selector,
+    kernel,
+    own,
+)
+from nnzbench.results.table import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,18 +11,18 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import ResultSet, each, load
-from nnzbench.facts.selector import DEFAULT, Selector, kernel, pick
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.problem import label_of
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER, networks
-from nnzbench.problems import tables
-from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.problems.problem import label_of
-from nnzbench.records.files import has_records
-from nnzbench.records.record import RecordError
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Printed, Published, RatioTable, View
+from nnzbench.results.groups import Group
+from nnzbench.results.records.files import has_records
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import ResultSet, each, load
+from nnzbench.results.selector import DEFAULT, Selector, kernel, pick
+from nnzbench.results.table import Comparison
 
 FILE = "busy.csv"
 COLUMNS = ("problem", "kernel", "variant", "launches", "whole_us", "busy_us")

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.facts.selector import Selector
 from nnzbench.report.draw import style
 from nnzbench.report.draw.style import INK, MUTED
+from nnzbench.results.selector import Selector
 
 WIDTH_IN, LEFT_IN, RIGHT_IN, HEAD_IN, GAP_IN, FOOT_IN = 8.2, 0.7, 0.12, 0.34, 0.3, 0.24
 """Of a figure: narrow enough that its letters are read where a page shows it 850 pixels wide."""

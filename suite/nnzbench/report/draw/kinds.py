@@ -16,11 +16,11 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from nnzbench.facts.groups import ALL
 from nnzbench.report.draw import canvas, maps, style
 from nnzbench.report.draw.canvas import AXIS, grid, looks, policy_text, printed_line, rows_at, scale
 from nnzbench.report.page import Bars, Dots, Drawn, Figure, Lines, Map, View
 from nnzbench.report.tables import HEADS, head_of, order_of, shown, valued
+from nnzbench.results.groups import ALL
 
 ROW_IN, BAR_IN, LINES_IN = 0.21, 0.105, 2.1
 MANY = 40

@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Rectangle
 
-from nnzbench.facts import nearby
-from nnzbench.facts.cells import COLUMNS, SIZES, ZEROS, cells
-from nnzbench.facts.results import each
-from nnzbench.facts.selector import MATHS
 from nnzbench.kernels.registry import about
 from nnzbench.report.draw.style import INK, MUTED
 from nnzbench.report.page import Map, View
+from nnzbench.results import nearby
+from nnzbench.results.cells import COLUMNS, SIZES, ZEROS, cells
+from nnzbench.results.result_set import each
+from nnzbench.results.selector import MATHS
 
 WIDTH_IN, HEIGHT_IN, LEFT_IN, RIGHT_IN, BETWEEN_IN, HEAD_IN, PANEL_IN = 7.2, 3.9, 0.62, 0.12, 0.16, 0.9, 2.0
 STEPS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)

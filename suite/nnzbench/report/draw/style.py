@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from nnzbench import paths
+from nnzbench.core import paths
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies; its yellow darker, for white paper.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#A89600", "#0072B2", "#D55E00", "#CC79A7")

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.nearby import CHECKS
-from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
-from nnzbench.facts.selector import standing
-from nnzbench.facts.table import divide
+from nnzbench.core.gpus import Peaks, generation, peaks_of, sheet_peaks
+from nnzbench.data.problems.problem import NETWORKS, case_of
 from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.kernels.vendor.cublas import UNPRUNED
-from nnzbench.plans.gpus import Peaks, generation, peaks_of, sheet_peaks
-from nnzbench.problems.problem import NETWORKS, case_of
-from nnzbench.records.files import folders
-from nnzbench.records.selection import fastest
+from nnzbench.results.nearby import CHECKS
+from nnzbench.results.records.files import folders
+from nnzbench.results.records.selection import fastest
+from nnzbench.results.result_set import GPU_DEVICES, ResultSet, each, load
+from nnzbench.results.selector import standing
+from nnzbench.results.table import divide
 from nnzbench.site.generations import published
 
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)

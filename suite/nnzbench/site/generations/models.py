@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.papers.nnzbench import decoder_block, dlmc_n512
 from nnzbench.report.text import GAP, gpu_name, markdown, number
+from nnzbench.results.result_set import ResultSet, each, percent
 
 RULE, OURS = "sputnik", "ours"
 """Of `dlmc_n512.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""

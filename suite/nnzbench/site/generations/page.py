@@ -13,16 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench import paths
-from nnzbench.facts import table as facts_table
-from nnzbench.facts.results import ResultSet, each
-from nnzbench.plans.gpus import Peaks, data_sheets, median_peaks, peaks_of
-from nnzbench.problems.problem import stem_of
+from nnzbench.core import paths
+from nnzbench.core.gpus import Peaks, data_sheets, median_peaks, peaks_of
+from nnzbench.data.problems.problem import stem_of
 from nnzbench.report.draw import style
 from nnzbench.report.draw.canvas import Look, grid, scale
 from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED
 from nnzbench.report.tables import MARK, ratio_text
 from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
+from nnzbench.results import table as facts_table
+from nnzbench.results.result_set import ResultSet, each
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import models, products, published
 from nnzbench.site.generations.summary import LATER, GpuKey, Names, Summary, collection, compare

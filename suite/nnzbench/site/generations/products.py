@@ -14,20 +14,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.facts.results import ResultSet, each, geometric_mean
-from nnzbench.facts.selector import MATHS
-from nnzbench.facts.table import facts_of_pairs
+from nnzbench.core.gpus import Gpu, gpus
+from nnzbench.data.problems import tables
 from nnzbench.kernels.registry import about
 from nnzbench.papers.nnzbench import gemm_2to4
-from nnzbench.plans.gpus import Gpu, gpus
-from nnzbench.predict import holdouts, published
-from nnzbench.predict.model import FEWEST, transfer
-from nnzbench.predict.records import cannot
-from nnzbench.problems import tables
+from nnzbench.papers.predict import holdouts, published
+from nnzbench.papers.predict.model import FEWEST, transfer
+from nnzbench.papers.predict.records import cannot
 from nnzbench.report.draw.style import BAND, INK
 from nnzbench.report.published import read
 from nnzbench.report.tables import ratio_text
 from nnzbench.report.text import GAP, folded, markdown, number
+from nnzbench.results.result_set import ResultSet, each, geometric_mean
+from nnzbench.results.selector import MATHS
+from nnzbench.results.table import facts_of_pairs
 
 GPUS = (
     "tesla-v100-sxm2-16gb", "tesla-t4", "nvidia-geforce-rtx-2080-ti", "nvidia-a100-80gb-pcie",

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.facts.results import each
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import about
-from nnzbench.measure.roofline import INDEX_BYTES, Work
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Problem
 from nnzbench.report.published import read
+from nnzbench.results.result_set import each
+from nnzbench.results.roofline import INDEX_BYTES, Work
 
 GPUS = {"T4": "tesla-t4", "V100": "tesla-v100-sxm2-32gb", "Titan X": "nvidia-geforce-gtx-titan-x"}
 """The papers' names. Sputnik's says no more than V100; all its SXM2 models have the same rates."""

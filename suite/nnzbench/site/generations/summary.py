@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts.results import each, geometric_mean, percent
-from nnzbench.facts.selector import MATHS
-from nnzbench.facts.table import KEY, facts_of_pairs
+from nnzbench.core.gpus import Peaks, sheet_peaks
 from nnzbench.kernels.registry import about
-from nnzbench.plans.gpus import Peaks, sheet_peaks
+from nnzbench.results.result_set import each, geometric_mean, percent
+from nnzbench.results.selector import MATHS
+from nnzbench.results.table import KEY, facts_of_pairs
 from nnzbench.site.generations.comparison import gpu_order
 from nnzbench.site.generations.published import UNNAMED, collection_means
 

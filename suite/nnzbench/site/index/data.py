@@ -18,13 +18,9 @@ import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.markers import MarkerStyle
 
-from nnzbench.facts import cells, nearby
-from nnzbench.facts.results import ResultSet, each
-from nnzbench.facts.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
-from nnzbench.facts.table import pairs
+from nnzbench.data.problems.experiment import POLICIES
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.problems.experiment import POLICIES
 from nnzbench.report import render
 from nnzbench.report.draw import style
 from nnzbench.report.draw.maps import STEPS
@@ -32,6 +28,10 @@ from nnzbench.report.draw.style import BAR, INK
 from nnzbench.report.page import Bars, Dots, Page, View
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import gpu_name
+from nnzbench.results import cells, nearby
+from nnzbench.results.result_set import ResultSet, each
+from nnzbench.results.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
+from nnzbench.results.table import pairs
 
 BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse("f32"))
 """What a time may be set against besides the 1x of the experiment's page, which stands first in the data."""

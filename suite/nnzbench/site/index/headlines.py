@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nnzbench import paths
-from nnzbench.facts.results import load
-from nnzbench.facts.selector import CUBLAS, FP16, MATHS
-from nnzbench.facts.table import Comparison
+from nnzbench.core import paths
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import page_of
-from nnzbench.records.files import has_records
 from nnzbench.report import render
 from nnzbench.report.page import Page, View
 from nnzbench.report.text import GAP, markdown, number
+from nnzbench.results.records.files import has_records
+from nnzbench.results.result_set import load
+from nnzbench.results.selector import CUBLAS, FP16, MATHS
+from nnzbench.results.table import Comparison
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 LAYERS = {

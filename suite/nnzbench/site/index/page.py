@@ -12,17 +12,17 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
-from nnzbench import paths
-from nnzbench.claims import page as claims_page
-from nnzbench.facts import cells
-from nnzbench.facts.results import ResultSet, load
+from nnzbench.core import paths
 from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.papers.claims import page as claims_page
 from nnzbench.papers.nnzbench import decoder_block
-from nnzbench.records.files import records_file
-from nnzbench.records.record import RecordError
 from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import GAP, POLICIES, commit, environment, gpu_name, recorded_on
+from nnzbench.results import cells
+from nnzbench.results.records.files import records_file
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import ResultSet, load
 from nnzbench.site.generations.page import FOLDER as GENERATIONS
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME

@@ -10,13 +10,13 @@ from on_cpu import check, error_of, matrix
 from on_cpu import conv_layer as layer
 from sparsert_programs import assembled
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.problem import ConvShape
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.direct_conv import convolution as direct_conv
 from nnzbench.kernels.direct_conv.convolution import ConvModel
 from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling, make_program
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.problem import ConvShape
-from nnzbench.problems.reference import reference
 
 # 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than
 # lanes hold

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from on_cpu import conv_layer, error_of, execute, mutated
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices import encodings
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.problem import ConvShape, DType
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
-from nnzbench.matrices import encodings
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.problem import ConvShape, DType
-from nnzbench.problems.reference import reference
 
 IMAGES = (
     ConvShape(5, 3, 7, 9, 6, 3, 3, 1, 1),

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.decoder import MODELS, Case, matrices
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.composed import decoder as composed
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.decoder import MODELS, Case, matrices
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 
 NET = MODELS["tiny"]
 

@@ -9,20 +9,20 @@ from fake_gpu import FakeCublas, open_fake
 from on_cpu import check, execute, matrix
 from vendor_candidates import check_all as check_candidates
 
+from nnzbench.bench import memory
+from nnzbench.core.plan import Launch, Plan, Step, Unsupported, chain
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands, make_operands, storage_dtype
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.composed.networks import bias_relu_columns
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.layers import mask_bits, masked_softmax_plan
 from nnzbench.kernels.vendor import support
-from nnzbench.matrices.formats import CSR
-from nnzbench.measure import memory
-from nnzbench.measure.roofline import row_work
 from nnzbench.papers.sputnik.networks import attention_bytes
-from nnzbench.plans.plan import Launch, Plan, Step, Unsupported, chain
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, storage_dtype
-from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import reference
+from nnzbench.results.roofline import row_work
 
 
 def problem(op, m, k, n, sparsity=0.8, conv=None):

@@ -7,21 +7,21 @@ import pytest
 from fake_gpu import FakeCublas, open_fake
 from kernel_problems import TRANSFORMER, mobilenet
 
+from nnzbench.bench import memory
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.composed.networks import PRODUCT, DenseHeads, mobilenet_plan, transformer_plan
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile
 from nnzbench.kernels.vendor import support
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure import memory
-from nnzbench.measure.roofline import dense_work, useful_work
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems import tables
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
+from nnzbench.results.roofline import dense_work, useful_work
 
 SMALL = replace(TRANSFORMER, m=19, k=19)
 

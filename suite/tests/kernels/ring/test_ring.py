@@ -9,13 +9,13 @@ from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import SharedWork, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.kernels.ring import spmm as ring
 from nnzbench.kernels.ring.spmm import RingSpmmTiling
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import SharedWork, Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
 
 DTYPES: tuple[DType, ...] = ("f32", "f16")
 

@@ -6,13 +6,13 @@ from kernel_cases import RING_SDDMM, fitted
 from kernel_problems import sampled, without_columns
 from on_cpu import error_of, matrix
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.ring import sddmm as ring_sddmm
 from nnzbench.kernels.ring.sddmm import RingSddmmTiling
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 
 def operands(pattern, k):

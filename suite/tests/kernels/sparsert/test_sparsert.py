@@ -5,16 +5,16 @@ from on_cpu import matrix as random_matrix
 from ptx_interpreter import Kernel, PtxError
 from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, assembled, conv_plan, interpret, right, spmm_plan, truth
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.kernels.sparsert.emit import immediates
 from nnzbench.kernels.sparsert.program import ImagePixels, MatrixColumns, divide
 from nnzbench.kernels.sparsert.schedule import Tiling, assign_rows, make_schedule, share_columns, tile_costs
 from nnzbench.kernels.sparsert.spmm import MAX_NONZEROS, Planner
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, Problem
 
 TILINGS = [
     Tiling(8),

@@ -2,6 +2,9 @@ import pytest
 from on_cpu import conv_layer, execute
 from sparsert_programs import assembled, interpret, right
 
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import ConvShape
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.sparsert.paper import (
     ENTRY,
@@ -11,9 +14,6 @@ from nnzbench.kernels.sparsert.paper import (
     unrolled_plan,
 )
 from nnzbench.kernels.sparsert.paper_schedule import CheckedIm2col, PaperTiling, VirtualIm2col
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape
-from nnzbench.problems.reference import reference
 
 WHOLE_WARPS = [
     ConvShape(1, 5, 8, 8, 12, 3, 3, 1, 1),

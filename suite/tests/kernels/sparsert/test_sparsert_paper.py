@@ -6,15 +6,15 @@ from on_cpu import execute
 from on_cpu import matrix as random_matrix
 from sparsert_programs import assembled, interpret, right, truth
 
-from nnzbench.build.cache import Job, build
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.devices.build.cache import Job, build
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper import ENTRY, MAX_NONZEROS, PaperProduct, plans, rolled_plan, unrolled_plan
 from nnzbench.kernels.sparsert.paper_schedule import MatrixB, PaperTiling
-from nnzbench.matrices.formats import CSR
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 
 def uneven_matrix():

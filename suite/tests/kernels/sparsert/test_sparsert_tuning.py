@@ -7,17 +7,17 @@ from fakes import FakeTimer
 from on_cpu import matrix as random_matrix
 from sparsert_programs import truth
 
-import nnzbench.measure.exhaustive
-from nnzbench.build.cache import Compiled, CompileTimeout
+import nnzbench.bench.exhaustive
+from nnzbench.bench.exhaustive import tune
 from nnzbench.cli.tune import command
+from nnzbench.core.plan import Prepared, Unsupported
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.reference import reference
+from nnzbench.devices.build.cache import Compiled, CompileTimeout
 from nnzbench.kernels.sparsert.program import MatrixColumns
 from nnzbench.kernels.sparsert.schedule import Tiling, Tuned, recall, remember, search_name
 from nnzbench.kernels.sparsert.spmm import Planner, sparsert
-from nnzbench.measure.exhaustive import tune
-from nnzbench.plans.plan import Prepared, Unsupported
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import reference
 
 PROBLEM = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
 
@@ -65,7 +65,7 @@ def assembler(monkeypatch):
         done = Compiled(Path("x"), {}, 1.0, False, "")
         return [(i, CompileTimeout("late") if i in late else done) for i in range(len(jobs))]
 
-    monkeypatch.setattr(nnzbench.measure.exhaustive, "compile_many", assemble)
+    monkeypatch.setattr(nnzbench.bench.exhaustive, "compile_many", assemble)
     return late
 
 

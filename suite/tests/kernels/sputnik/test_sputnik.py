@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from on_cpu import check, execute, matrix, spmm_operands, spmm_problem
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.registry import about, candidates, kernels
 from nnzbench.kernels.rows import row_records, transpose, vector_width
 from nnzbench.kernels.sputnik.layers import softmax_plan
 from nnzbench.kernels.sputnik.spmm import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan, warp_steps
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import Reference, reference
 
 NARROW = Tile(y=4, x=32, width=8, vector_b=4, ahead=8)
 

@@ -5,7 +5,14 @@ import pytest
 from kernel_problems import sampled, without_columns
 from on_cpu import check, execute, matrix
 
-from nnzbench import paths
+from nnzbench.core import paths
+from nnzbench.core.architectures import sm_count
+from nnzbench.core.plan import Launch, Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.rows import row_strips
 from nnzbench.kernels.sputnik.sddmm import (
@@ -17,13 +24,6 @@ from nnzbench.kernels.sputnik.sddmm import (
     sddmm_plan,
     strip_features,
 )
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Launch, Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
 

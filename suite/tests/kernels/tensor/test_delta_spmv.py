@@ -8,12 +8,12 @@ from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan, pack
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.reference import reference
 
 
 def assert_exact(sparse, lanes, dtype="f16", build="plain", order="forward", arch="sm_90"):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from on_cpu import matrix
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.tensor import spinfer
 from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, pack
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
 
 
 def halves(sparse):

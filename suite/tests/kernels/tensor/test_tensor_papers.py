@@ -6,13 +6,13 @@ from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
+from nnzbench.core.architectures import architecture, block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.registry import Kernel, about, kernels
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture, block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.reference import reference
 
 NAMES = ("flash_llm", "spinfer")
 

@@ -11,18 +11,18 @@ from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
-from nnzbench.build.cache import Job
+from nnzbench.advise.operators.tokens import by_tokens, turns
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.check import relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices import gpu
+from nnzbench.devices.build.cache import Job
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm, tilings
-from nnzbench.matrices.formats import CSR
-from nnzbench.operators.tokens import by_tokens, turns
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 
 
 def assert_exact(data, tiling, dtype="f16", build="plain", order="forward"):

@@ -8,14 +8,14 @@ from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
+from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands
+from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.tensor.spmm import make_plan, tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import rounded
-from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.reference import reference
 
 
 @pytest.mark.parametrize("tiling", [TF32[1], TF32[2]], ids=str)

@@ -7,13 +7,13 @@ from kernel_problems import whole
 from on_cpu import matrix
 from on_cpu import spmm_problem as problem
 
+from nnzbench.core.plan import Unsupported
+from nnzbench.data.matrices import generate
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.problem import ITEM_BYTES, Problem
 from nnzbench.kernels.tensor import spmv, strips, tf32_strips
 from nnzbench.kernels.tensor.spmm import bytes_per_weight, make_plan, structure_bytes, words_per_weight
 from nnzbench.kernels.tensor.strips import FORMS, FP8_FORMS, dealt_starts, pack
-from nnzbench.matrices import generate
-from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.problem import ITEM_BYTES, Problem
 
 
 def test_first_chunks_need_no_looking_up():

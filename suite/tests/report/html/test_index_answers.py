@@ -15,16 +15,16 @@ import pandas as pd
 import pytest
 from html_reports import opened
 
-from nnzbench import paths
-from nnzbench.facts import nearby
-from nnzbench.facts.cells import cells
-from nnzbench.facts.data import Data
-from nnzbench.facts.results import load
-from nnzbench.facts.selector import dense_of
-from nnzbench.facts.table import Comparison, compare
+from nnzbench.core import paths
 from nnzbench.kernels.registry import about
-from nnzbench.records import describe
-from nnzbench.records.files import has_records
+from nnzbench.results import nearby
+from nnzbench.results.cells import cells
+from nnzbench.results.data import Data
+from nnzbench.results.records import describe
+from nnzbench.results.records.files import has_records
+from nnzbench.results.result_set import load
+from nnzbench.results.selector import dense_of
+from nnzbench.results.table import Comparison, compare
 from nnzbench.site.index import page
 
 SETS = ("llm_layers", "sparsert_table1", "balanced_figure4", "nm_sparsity", "sputnik_figure1", "granularity")

@@ -25,11 +25,11 @@ from html_reports import (  # noqa: F401
 )
 from matplotlib.colors import to_hex
 
-from nnzbench.facts.selector import DEFAULT, Selector, written_here
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records import shown
 from nnzbench.report.draw import style
+from nnzbench.results.records import shown
+from nnzbench.results.selector import DEFAULT, Selector, written_here
 from nnzbench.site.build import build
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index import page as html

@@ -7,11 +7,11 @@ import pytest
 import sputnik_records
 from html_reports import H200, OTHER, data_of_page, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
 
-from nnzbench.facts.results import load
 from nnzbench.papers.catalogue import page_of
-from nnzbench.records.record import read_records
 from nnzbench.report import render
 from nnzbench.report.page import Page, View
+from nnzbench.results.records.record import read_records
+from nnzbench.results.result_set import load
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index import headlines
 

@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import norm
 from sputnik_records import Timed, drawn
 
-from nnzbench.facts.results import nothing
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import balanced as pages
-from nnzbench.problems.problem import Problem
 from nnzbench.report import published, render
+from nnzbench.results.result_set import nothing
 
 
 def balanced(us: float) -> Timed:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from sputnik_records import view_of
 
-from nnzbench.facts.table import Comparison
 from nnzbench.papers.nnzbench.decoder_block import DENSE, FP8, SPARSE, against_dense, by_model
+from nnzbench.results.table import Comparison
 from nnzbench.site.generations.models import whole_models
 from nnzbench.site.index.headlines import answers, headline
 from nnzbench.site.index.page import render

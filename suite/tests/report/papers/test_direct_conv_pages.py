@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sputnik_records import Timed, drawn, records, view_of
 
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import direct_conv
 from nnzbench.papers.catalogue import page_of
-from nnzbench.problems.problem import Problem
 
 US = {
     "paper_sbs2": (400, 240), "paper_sbs4": (300, 180), "paper_sbs1": (1, 1), "paper_whole": (1, 1),

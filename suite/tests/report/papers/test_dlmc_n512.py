@@ -9,13 +9,13 @@ import fake_records
 import pandas as pd
 import pytest
 
-from nnzbench import paths
-from nnzbench.facts.results import load
+from nnzbench.core import paths
+from nnzbench.data.problems import tables
 from nnzbench.papers.nnzbench import dlmc_n512
-from nnzbench.problems import tables
-from nnzbench.records.record import read_records
 from nnzbench.report import render
 from nnzbench.report.page import View
+from nnzbench.results.records.record import read_records
+from nnzbench.results.result_set import load
 from nnzbench.site.generations.models import pruned_model
 
 TIMES = {

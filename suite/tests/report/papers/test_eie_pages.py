@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sputnik_records import Timed, drawn, records
 
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import eie
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Problem
 from nnzbench.report import published
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from sputnik_records import Timed, drawn, records, view_of
 
-from nnzbench.facts.groups import ALL
-from nnzbench.facts.selector import INT8, kernel
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import han_lecture
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record
 from nnzbench.report.tables import valued
+from nnzbench.results.groups import ALL
+from nnzbench.results.records.record import Record
+from nnzbench.results.selector import INT8, kernel
+from nnzbench.results.table import Comparison
 
 
 def products(math: str, dtype: str) -> list[Record]:

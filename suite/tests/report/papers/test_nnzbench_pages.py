@@ -12,17 +12,17 @@ import fake_records
 import pytest
 from sputnik_records import Timed, drawn, records, view_of
 
-from nnzbench.facts.groups import Group
-from nnzbench.facts.results import load
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import experiment, page_of
 from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, spmm_scaling, training_step
-from nnzbench.problems import tables
-from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
 from nnzbench.report import render
 from nnzbench.report.page import View
 from nnzbench.report.text import checks
+from nnzbench.results.groups import Group
+from nnzbench.results.result_set import load
+from nnzbench.results.table import Comparison
 
 
 def cost(picoseconds: float, launch_us: float = 0.0) -> Callable[[Problem], float | None]:

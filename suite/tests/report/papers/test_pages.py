@@ -4,9 +4,9 @@ import fake_records
 import pytest
 from sputnik_records import records
 
-from nnzbench.facts.results import load
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report import render
+from nnzbench.results.result_set import load
 
 OWN = (
     "awkward_sizes", "dlmc_n512", "eie_format", "eie_table4", "ese_lstm", "spmm_scaling", "sputnik_ablation",

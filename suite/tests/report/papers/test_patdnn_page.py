@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from sputnik_records import Timed, drawn
 
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import patdnn
-from nnzbench.problems.problem import Problem
 from nnzbench.report.page import View
 
 Page = tuple[View, "pd.Series[float]"]

@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from sputnik_records import Timed, records
 
-from nnzbench.facts.results import load
-from nnzbench.facts.table import Comparison
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.nnzbench import pays_map
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record
 from nnzbench.report.draw import maps, style
 from nnzbench.report.page import Map, View
+from nnzbench.results.records.record import Record
+from nnzbench.results.result_set import load
+from nnzbench.results.table import Comparison
 from nnzbench.site.index.headlines import headline
 
 FIGURE = Map("map", "Where sparsity pays")

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from sputnik_records import Timed, records, view_of
 
-from nnzbench.claims.claim import Quantity
-from nnzbench.claims.quantities import Records
-from nnzbench.facts.data import Data
-from nnzbench.facts.groups import ALL
-from nnzbench.facts.results import load
-from nnzbench.facts.table import spread
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import sparsert
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import RecordError
+from nnzbench.papers.claims.claim import Quantity
+from nnzbench.papers.claims.quantities import Records
 from nnzbench.report.page import Made
+from nnzbench.results.data import Data
+from nnzbench.results.groups import ALL
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import load
+from nnzbench.results.table import spread
 
 
 def table(title: str) -> Made:

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from sputnik_records import Timed, records
 
-from nnzbench.facts.results import load
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.sputnik import networks, whole_networks
-from nnzbench.problems.problem import Problem
-from nnzbench.records.beside import MEMORY, Memory
-from nnzbench.records.record import RecordError
 from nnzbench.report import render
 from nnzbench.report.page import View
+from nnzbench.results.records.beside import MEMORY, Memory
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import load
 
 ATTENTION: tuple[Timed, ...] = (
     ("dense_attention", "f32", lambda p: 900.0 if p.op == "attention" else None),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sputnik_records import Timed, records, sddmm, spmm, view_of
 
-from nnzbench.facts import crossover
-from nnzbench.facts.results import nothing
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import page_of
 from nnzbench.papers.sputnik import ablations, products
-from nnzbench.problems import tables
-from nnzbench.problems.problem import Problem
 from nnzbench.report import render
+from nnzbench.results import crossover
+from nnzbench.results.result_set import nothing
 
 
 def test_a_crossover_lies_between_the_levels_around_it() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nnzbench.data.problems.problem import Problem, stem_of
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.papers.typical import typical
-from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.report.page import Page
 
 FEW = 10

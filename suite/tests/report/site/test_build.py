@@ -7,8 +7,8 @@ import os
 import pytest
 from html_reports import numbered
 
-from nnzbench.progress import RunProgress
-from nnzbench.records.record import RecordError
+from nnzbench.core.progress import RunProgress
+from nnzbench.results.records.record import RecordError
 from nnzbench.site import build
 
 

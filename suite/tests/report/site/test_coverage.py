@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from fake_records import failed, record, replace_all, tuned
 
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import case_of
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.problems import tables
-from nnzbench.problems.problem import case_of
-from nnzbench.records.record import frame_of
+from nnzbench.results.records.record import frame_of
 from nnzbench.site import coverage
 
 NAME = "sparsert_table3"

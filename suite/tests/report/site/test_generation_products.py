@@ -5,11 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnzbench import paths
-from nnzbench.facts.results import load
+from nnzbench.core import paths
+from nnzbench.core.gpus import gpus
 from nnzbench.papers.nnzbench import gemm_2to4
-from nnzbench.plans.gpus import gpus
-from nnzbench.predict import holdouts, published
+from nnzbench.papers.predict import holdouts, published
+from nnzbench.results.result_set import load
 from nnzbench.site.generations import products
 
 H100 = "nvidia-h100-80gb-hbm3"

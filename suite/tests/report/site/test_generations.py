@@ -13,9 +13,9 @@ from commands import invoke
 from draft_figures import pages_alone
 from fake_records import replace_all
 
-from nnzbench.facts.results import geometric_mean
-from nnzbench.plans.gpus import data_sheets, sheet_peaks
-from nnzbench.records.record import RecordError
+from nnzbench.core.gpus import data_sheets, sheet_peaks
+from nnzbench.results.records.record import RecordError
+from nnzbench.results.result_set import geometric_mean
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.generations import published

@@ -10,11 +10,11 @@ import fake_records
 import pandas as pd
 import pytest
 
+from nnzbench.core.gpus import peaks_of, sheet_peaks
+from nnzbench.data.problems import tables
 from nnzbench.papers.nnzbench import dlmc_n512
-from nnzbench.plans.gpus import peaks_of, sheet_peaks
-from nnzbench.problems import tables
-from nnzbench.records.record import Record
 from nnzbench.report import published
+from nnzbench.results.records.record import Record
 from nnzbench.site.generations import comparison, models, page, summary
 from nnzbench.site.generations import published as printed
 

@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 from fake_gpu import FakeBackend, fake_build, fake_nvml
 
+from nnzbench.core.plan import Launch, Plan
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.nvml import Clocks
-from nnzbench.plans.plan import Launch, Plan
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import RecordError
+from nnzbench.results.records.record import RecordError
 from nnzbench.site import gpu_libraries
 
 

@@ -9,7 +9,7 @@ import pytest
 from draft_figures import pages_alone
 from fit_set import ENTRY, SPARSITY, faults
 
-from nnzbench.records.record import Record
+from nnzbench.results.records.record import Record
 from nnzbench.site import other_archs
 from nnzbench.site.build import build
 

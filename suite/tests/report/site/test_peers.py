@@ -9,9 +9,9 @@ from fake_claim_records import AUTHORS_GPU as GPU
 from fake_claim_records import row
 from fake_records import write
 
-from nnzbench.claims import peers
-from nnzbench.claims.quantities import Records
 from nnzbench.kernels.registry import about
+from nnzbench.papers.claims import peers
+from nnzbench.papers.claims.quantities import Records
 from nnzbench.site import peers_page
 
 REAL = next(match for match in peers.MATCHES if match.session == "table1_real")

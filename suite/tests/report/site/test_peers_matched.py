@@ -11,9 +11,9 @@ from fake_claim_records import AUTHORS_GPU as GPU
 from fake_claim_records import row
 from fake_records import write
 
-from nnzbench.claims import peers
-from nnzbench.claims.peers import Match, Pair
-from nnzbench.claims.quantities import Records
+from nnzbench.papers.claims import peers
+from nnzbench.papers.claims.peers import Match, Pair
+from nnzbench.papers.claims.quantities import Records
 
 PAIR = Pair("tuned", "the fastest found", "sputnik", "", "the fastest tile")
 HERE = {"problem": "p", "m": 8, "k": 16, "n": 32, "sparsity": 0.9, "source": "uniform:0"}

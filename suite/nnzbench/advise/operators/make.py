@@ -1,0 +1,257 @@
+"""Making an operator: the fastest kernel found within a time, checked, packed and compiled.
+
+A `Family` has one layer's operators for several numbers of tokens, and knows which of them multiplies how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nnzbench.advise.operators.archive import Facts, Packed, Packing, Saved, Step, digest_of
+from nnzbench.advise.operators.arrays import OperatorError, require_inputs, weights_bytes
+from nnzbench.advise.operators.operator import Operator
+from nnzbench.advise.operators.tokens import BIAS, Layout, kernels_for, rows_at
+from nnzbench.bench.attempts import Attempts
+from nnzbench.bench.search import Search
+from nnzbench.bench.session import Session
+from nnzbench.bench.subject import Subject
+from nnzbench.bench.timing import StoppingRule
+from nnzbench.bench.trial import Outcome
+from nnzbench.core.plan import Array, Candidate, Plan, Unsupported
+from nnzbench.core.progress import RunProgress
+from nnzbench.data.matrices.formats import MatrixError, require_memory
+from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.operands import Operands, operands_of
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernels.registry import AnyKernel, Kernel, baselines
+from nnzbench.results.records.folder import Kept
+
+
+def make(
+    problem: Problem,
+    operands: Operands,
+    session: Session,
+    progress: RunProgress,
+    names: Sequence[str] | None,
+    seconds: float,
+    layout: Layout = "columns",
+) -> Operator:
+    """The operator of the fastest kernel written here. Raises `OperatorError` where none runs or is right."""
+    device, session = session.device, replace(session, kernels=kernels_for(layout, session.kernels))
+    names = list(names) if names is not None else _candidates(problem, session.kernels, device)
+    best: list[tuple[float, str, Plan, Outcome]] = []  # one at most: the fastest whose operand a caller can replace
+    refused: list[str] = []
+    kept = Kept()
+
+    def told(kernel: str, candidate: Candidate, outcome: Outcome) -> None:
+        us = _hot_us(outcome) or 0.0
+        if candidate.plan is None or (best and us >= best[0][0]):
+            return
+        try:
+            require_inputs(candidate.plan, operands, layout == "tokens")
+        except Unsupported as error:
+            refused.append(str(error))
+        else:
+            best[:] = [(us, kernel, candidate.plan, outcome)]
+
+    attempts = Attempts("operator", session, kept, ("hot",) if device.timer else (), StoppingRule())
+    tried = Subject(problem, operands)
+    for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
+        with Search(tried, operands, some, attempts, progress, told) as under_way:
+            under_way.go(seconds)
+            under_way.record_unreached()
+        if best:
+            break
+    if not best:
+        reasons = dict.fromkeys([*(f"{row.kernel}: {row.reason}" for row in kept.records if row.reason), *refused])
+        raise OperatorError(f"no kernel runs this problem: {'; '.join(list(reasons)[:5]) or 'none was asked'}")
+    _, kernel, plan, outcome = best[0]
+    facts = _facts(problem, operands, kernel, plan, device.arch, layout, outcome)
+    return Operator(_packed(facts, operands, plan, device), device)
+
+
+def _hot_us(outcome: Outcome) -> float | None:
+    measured = outcome.measurements.get("hot")
+    return measured.median if measured else None
+
+
+def draft(
+    problem: Problem, operands: Operands, names: Sequence[str], arch: str, known: Mapping[str, AnyKernel]
+) -> Saved:
+    """The first plan, for rows of tokens, of the first kernel that takes the weights: neither run nor checked here.
+
+    Raises `OperatorError` where none takes them.
+    """
+    reasons, able = [], kernels_for("tokens", known)
+    for name in names:
+        kernel = able.get(name)
+        try:
+            for plan in kernel.plans(problem, operands, arch) if isinstance(kernel, Kernel) else ():
+                facts = _facts(problem, operands, name, plan, arch, "tokens")
+                return Saved(replace(facts, digest=digest_of(plan, arch, _kept(plan, facts))), operands.sparse)
+        except Unsupported as error:
+            reasons.append(f"{name}: {error}")
+    raise OperatorError(f"no kernel takes these weights: {'; '.join(reasons) or 'none was asked'}")
+
+
+def _candidates(problem: Problem, known: Mapping[str, AnyKernel], device: Device) -> list[str]:
+    """Kernels written here for the op and type; on the processor those that take any matrix first."""
+    able = [
+        name
+        for name in baselines(problem.op)
+        if name in known and isinstance(known[name], Kernel) and problem.dtype in known[name].dtypes
+    ]
+    return able if device.timer else sorted(able, key=lambda name: name not in ("sputnik", "row_stream", "tensor_spmm"))
+
+
+def _facts(
+    problem: Problem,
+    operands: Operands,
+    kernel: str,
+    plan: Plan,
+    arch: str,
+    layout: Layout,
+    outcome: Outcome | None = None,
+) -> Facts:
+    """Raises `Unsupported` as `require_inputs` does."""
+    bound = require_inputs(plan, operands, layout == "tokens")
+    error, resources, us = (outcome.error or 0.0, outcome.resources, _hot_us(outcome)) if outcome else (None,) * 3
+    return Facts(
+        kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, arch, bound["b"],
+        plan.output, error, weights_bytes(plan, operands, resources, bound), us, layout,
+    )  # fmt: skip
+
+
+def _kept(plan: Plan, facts: Facts) -> dict[str, Array]:
+    """The buffers that are the operator's own."""
+    return {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output, BIAS)}
+
+
+def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Packed:
+    kept = _kept(plan, facts)
+    saved, rows = Saved(replace(facts, digest=digest_of(plan, device.arch, kept)), operands.sparse), rows_at(plan)
+    if not isinstance(device, GpuDevice):
+        return Packed(saved, kept, plan=replace(plan, buffers=kept, unpermute=None), rows_at=rows)
+    cubins, launches = device.compiled(plan)
+    steps = tuple(Step(number, replace(launch, source="", defines={})) for number, launch in launches)
+    return Packed(saved, kept, steps, cubins, rows_at=rows)
+
+
+def remake(
+    found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: bool = False, check: bool = False
+) -> Operator:
+    """The operator again: its kernel packs the weights, and this project's sources are compiled.
+
+    Raises `OperatorError` where the weights can't be packed so and, unless `trust`, where what runs is not what was
+    checked when it was saved. With `check`, that is checked now, and so is what never was.
+    """
+    facts, kernel = found.facts, kernels_for(found.facts.layout, known).get(found.facts.kernel)
+    if kernel is None or not isinstance(kernel, Kernel):
+        raise OperatorError(f"there is no kernel '{facts.kernel[:60]}' here that packs weights: register yours first")
+    if facts.arch != device.arch:
+        raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {device.arch}")
+    level = round(found.matrix.sparsity, 4)
+    problem = Problem("operator", "operator", "spmm", facts.m, facts.k, facts.n, level, "file:operator", facts.dtype)
+    try:
+        require_memory("a product", 16 * (facts.k + facts.m) * facts.n)
+        operands = operands_of(problem, found.matrix, found.matrix.pattern_hash())
+        plans = kernel.plans(problem, operands, device.arch)
+        plan = next((one for one in plans if one.variant == facts.variant), None)
+        bound = require_inputs(plan, operands, facts.layout == "tokens") if plan else {}
+    except (Unsupported, MatrixError) as error:
+        raise OperatorError(f"{facts.kernel} does not take this operator's weights: {error}") from error
+    if plan is None:
+        raise OperatorError(f"{facts.kernel} has no variant '{facts.variant[:60]}' for this operator's weights")
+    facts = replace(facts, input=bound["b"], output=plan.output)
+    made = _packed(facts, operands, plan, device)
+    same = made.saved.facts.digest == facts.digest
+    if check and (facts.relative_error is None or not same):
+        checked = replace(made.saved.facts, relative_error=_checked(problem, operands, plan, device))
+        made = replace(made, saved=replace(made.saved, facts=checked))
+    elif not same and not trust:
+        raise OperatorError(
+            f"what {facts.kernel} makes of these weights is not what was checked when this operator was saved: make it "
+            "again, or give trust=True to run this version's program unchecked"
+        )
+    return Operator(made, device)
+
+
+def _checked(problem: Problem, operands: Operands, plan: Plan, device: Device) -> float:
+    """The error of a run. Raises `OperatorError` where it is outside the tolerance of its arithmetic."""
+    prepared = device.prepare(plan)
+    try:
+        prepared.poison()
+        prepared.run()
+        error = relative_error(prepared.read(), reference(problem, operands))
+    finally:
+        prepared.close()
+    if not passes(error, plan.math):
+        raise OperatorError(f"{plan.variant} computes something else than float64 does here (error {error:.2g})")
+    return error
+
+
+def choice(widths: Sequence[int], rows: int) -> int | None:
+    """The narrowest of `widths` (ascending) that takes so many rows; None: they are more than any takes."""
+    return next((n for n in widths if n >= rows), None)
+
+
+@dataclass(eq=False)
+class Family:
+    """A layer's operators by the most tokens that each takes; None where dense is chosen. A copy is the same one."""
+
+    m: int
+    k: int
+    operators: Mapping[int, Operator | None]
+    widths: tuple[int, ...] = field(init=False)
+    packed: tuple[int, ...] = field(init=False)
+    """Widths that have an operator."""
+
+    def __post_init__(self) -> None:
+        self.widths = tuple(sorted(self.operators))
+        self.packed = tuple(n for n in self.widths if self.operators[n] is not None)
+        if not self.packed:
+            raise OperatorError("nothing of this layer is packed: it stays dense")
+
+    def __deepcopy__(self, memo: Any) -> Family:
+        return self
+
+    def dense(self, rows: int) -> bool:
+        """Whether dense is chosen for so many tokens: where that was faster, and for more than any choice is for."""
+        n = choice(self.widths, rows)
+        return n is None or n not in self.packed
+
+    def pieces(self, rows: int) -> Iterator[tuple[Operator, int, int]]:
+        """Operators with the first and last row of tokens that each multiplies: one, or many of the widest."""
+        start = 0
+        while start < rows:
+            n = choice(self.packed, rows - start) or self.packed[-1]
+            operator = self.operators[n]
+            assert operator is not None
+            yield operator, start, min(rows, start + n)
+            start += n
+
+    @property
+    def weights_bytes(self) -> int:
+        """Device memory of all operators, which share arrays that are one on the host."""
+        arrays = {id(one): one for each in self.operators.values() if each for one in each.packed.buffers.values()}
+        return sum(one.nbytes for one in arrays.values())
+
+    def close(self) -> None:
+        """Frees the device memory, once the GPU is idle."""
+        for one in self.operators.values():
+            if one is not None:
+                one.close()
+
+
+def family(layer: Packing, saved: Mapping[int, Saved], device: Device, known: Mapping[str, AnyKernel]) -> Family:
+    """The layer's operators, packed and compiled on this device, and checked where that was not done there before.
+
+    `saved` is `Archive.saved`. Raises `OperatorError` for a layer that stays dense, and as `remake` does.
+    """
+    made = {n: remake(saved[n], device, known, check=True) if n in saved else None for n in layer.widths}
+    return Family(layer.m, layer.k, made)

@@ -1,0 +1,1 @@
+"""What is multiplied: matrices and their patterns, and the problems made of them. NumPy, no GPU."""

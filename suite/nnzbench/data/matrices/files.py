@@ -1,0 +1,577 @@
+"""Matrices of one's own, from whatever file holds them: one reader for each format, and no trust in any of them.
+
+`docs/own-matrices.md` lists them. Sizes are compared with the file's own before anything is allocated. Weights of more
+than two axes become the matrix of filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolution.
+
+DLMC's `.smtx` is CSR as text without values, three lines: `rows, cols, nnz`; row offsets; column indices. pandas reads
+the numbers of a Matrix Market file: SciPy's reader ends the whole process on some damaged ones (1.17).
+
+Of compressed-tensors' `sparse-bitmask` (SparseML's `transformers/compression/README.md`): of a tensor `<name>` with
+`rows` x `columns` weights, `<name>.compressed` holds the nonzeros row by row, `<name>.bitmask` (rows,
+ceil(columns / 8)) uint8 a bit for each weight, the first in the lowest, `<name>.shape` the two sizes, and
+`<name>.row_offsets` (rows,) where each row's nonzeros start. `sparse-24-bitmask` has no offsets, and its nonzeros as a
+matrix.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import io
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+import scipy  # its parts are loaded when they are first used
+from numpy.typing import NDArray
+
+from nnzbench.data.matrices import checkpoints
+from nnzbench.data.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array, reading
+from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
+
+MASK = ".bitmask"
+NONZEROS, SHAPE, STARTS = ".compressed", ".shape", ".row_offsets"
+PARTS = (NONZEROS, MASK, SHAPE, STARTS)
+
+
+def pack_bitmask(matrix: CSR) -> dict[str, NDArray[Any]]:
+    """The parts of a matrix by their endings; all its values must be nonzeros."""
+    there = np.zeros((matrix.m, matrix.k), bool)
+    there[matrix.rows, matrix.indices] = True
+    mask = np.packbits(there, axis=1, bitorder="little")
+    shape, starts = np.array([matrix.m, matrix.k], np.int64), matrix.offsets[:-1].astype(np.int64)
+    return {NONZEROS: matrix.values, MASK: mask, SHAPE: shape, STARTS: starts}
+
+
+def unpack_bitmask(where: str, parts: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The dense array (rows, columns) of `pack_bitmask`'s parts; offsets may lack. Raises `MatrixError`."""
+    values, mask, shape = parts[NONZEROS].reshape(-1), parts[MASK], parts[SHAPE]
+    rows, columns = map(int, shape) if shape.shape == (2,) and shape.dtype.kind in "iu" else (0, 0)
+    if min(rows, columns) < 1 or mask.dtype != np.uint8 or mask.shape != (rows, -(-columns // 8)):
+        raise MatrixError(f"{where}: a bitmask of {mask.shape} is none of the shape {shape.tolist()}.")
+    require_memory(where, rows * columns * (1 + values.itemsize))
+    bits = np.unpackbits(mask, axis=1, bitorder="little")
+    counts = bits.sum(axis=1, dtype=np.int64)
+    ends = np.cumsum(counts)
+    if ends[-1] != values.size or bits[:, columns:].any():
+        raise MatrixError(f"{where}: its bitmask counts {ends[-1]} nonzeros, and {values.size} are there.")
+    if STARTS in parts and not np.array_equal(parts[STARTS], ends - counts):
+        raise MatrixError(f"{where}: its row offsets are not those of its bitmask.")
+    dense = np.zeros((rows, columns), values.dtype)
+    dense[bits[:, :columns].astype(bool)] = values
+    return dense
+
+
+SMTX_BYTES = 1 << 30
+"""Largest file read; the largest DLMC matrix is below 100 MB."""
+
+_HEADER = re.compile(rb"(\d{1,12}), *(\d{1,12}), *(\d{1,12}) *\r?\n")
+_HEADER_BYTES = 64
+_LONG = re.compile(rb"\d{11}")
+_NUMBER_BYTES = 48
+"""Memory for each number at most, while they are checked."""
+
+
+def read_smtx(path: str | os.PathLike[str]) -> CSR:
+    """The pattern in `path`, with all values 1.0 (float32).
+
+    Raises `MatrixError` naming the file and the field that is wrong. Sizes in the header are believed only after they
+    fit the size of the file, so a forged header cannot cause a large allocation.
+    """
+    name = os.fspath(path)
+    with reading(name), Path(path).open("rb") as stream:
+        return _parse(name, stream, os.fstat(stream.fileno()).st_size)
+
+
+def _parse(name: str, stream: BinaryIO, size: int) -> CSR:
+    if size > SMTX_BYTES:
+        raise MatrixError(f"{name}: file of {size} bytes is larger than the {SMTX_BYTES} bytes allowed.")
+    header = stream.readline(_HEADER_BYTES)
+    match = _HEADER.fullmatch(header)
+    if match is None:
+        raise MatrixError(f"{name}: header must read 'rows, cols, nnz'.")
+    rows, columns, nnz = (int(group) for group in match.groups())
+    if rows < 1 or columns < 1:
+        raise MatrixError(f"{name}: header gives an empty matrix of {rows} x {columns}.")
+    if max(rows, columns, nnz) >= 2**31:
+        raise MatrixError(f"{name}: header size {max(rows, columns, nnz)} does not fit 32-bit indices.")
+    if nnz > rows * columns:
+        raise MatrixError(f"{name}: header gives nnz {nnz} for only {rows} x {columns} positions.")
+    # Every number takes a digit and a separator, but for the last on a line without its trailing space.
+    if size - len(header) < 2 * (rows + 1 + nnz) - 2:
+        raise MatrixError(f"{name}: file is truncated, {size} bytes cannot hold nnz {nnz} and {rows + 1} offsets.")
+    require_memory(name, _NUMBER_BYTES * (rows + 1 + nnz))
+    offsets = _numbers(name, "row offsets", stream.readline(), rows + 1)
+    indices = _numbers(name, "column indices", stream.readline(), nnz)
+    if stream.read(1):
+        raise MatrixError(f"{name}: unexpected data after the line of column indices.")
+    _check(name, offsets, indices, columns)
+    return CSR(rows, columns, offsets.astype(np.int32), indices.astype(np.int32), np.ones(nnz, dtype=np.float32))
+
+
+def _numbers(name: str, field: str, line: bytes, count: int) -> NDArray[np.int64]:
+    if line.translate(None, b"0123456789 \r\n"):
+        raise MatrixError(f"{name}: {field} hold something other than decimal numbers and spaces.")
+    if _LONG.search(line):
+        raise MatrixError(f"{name}: {field} hold a number that does not fit 32 bits.")
+    numbers = np.fromstring(line, dtype=np.int64, sep=" ") if line.strip() else np.empty(0, dtype=np.int64)
+    if numbers.size != count:
+        raise MatrixError(f"{name}: expected {count} {field}, found {numbers.size}.")
+    return numbers
+
+
+def _check(name: str, offsets: NDArray[np.int64], indices: NDArray[np.int64], columns: int) -> None:
+    if offsets[0] != 0 or offsets[-1] != indices.size:
+        raise MatrixError(f"{name}: row offsets must run from 0 to nnz {indices.size}.")
+    falls = np.flatnonzero(np.diff(offsets) < 0)
+    if falls.size:
+        raise MatrixError(f"{name}: row offsets decrease at row {falls[0]}.")
+    if indices.size and indices.max() >= columns:
+        raise MatrixError(f"{name}: column index {indices.max()} is out of range for {columns} columns.")
+    rows = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+    bad = np.flatnonzero((np.diff(indices) <= 0) & (np.diff(rows) == 0))
+    if bad.size:
+        kind = "repeated" if indices[bad[0]] == indices[bad[0] + 1] else "not ascending"
+        raise MatrixError(f"{name}: column indices are {kind} in row {rows[bad[0]]}.")
+
+
+MOST_ROWS = 1 << 24
+"""Rows or columns at most: a small file could otherwise ask for gigabytes of row offsets."""
+_FAULTS = (ValueError, OverflowError, TypeError, EOFError, RuntimeError, IndexError)
+_LINE = 1025
+"""Longest line of a Matrix Market file, by its standard, and a line end."""
+_WORDS = {
+    "format": ("coordinate", "array"),
+    "field": ("real", "double", "integer", "pattern"),
+    "symmetry": ("general", "symmetric", "skew-symmetric"),
+}
+_ENTRY_BYTES = 120
+"""Memory for each entry at most, while they are sorted and checked."""
+_INDICES = tuple(np.dtype(kind) for kind in (np.int32, np.int64))
+_VALUES: tuple[np.dtype[Any], ...] = (*FLOATS, *map(np.dtype, ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")))
+_ARRAYS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
+"""Arrays of each storage beside `format`, `shape` and `data`."""
+
+
+def read_market(path: Path) -> tuple[CSR, str]:
+    """A Matrix Market file and its type, `pattern` where it gives no values. Raises `MatrixError`."""
+    with reading(path, "a readable Matrix Market file", _FAULTS):
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise MatrixError(f"{path}: {size} bytes are more than the {MAX_BYTES} allowed.")
+        header = _require_market(path, size)
+        whole = header.entries if header.coordinate else header.rows * header.columns
+        require_memory(str(path), size + _ENTRY_BYTES * whole)
+        with path.open("rb") as stream:
+            stream.seek(header.end)
+            found = _body(header, stream.read())
+    csr = _checked(str(path), found, header.field == "pattern")
+    return csr, "pattern" if header.field == "pattern" else "float64"
+
+
+class _Header(NamedTuple):
+    """What the lines before the numbers say."""
+
+    coordinate: bool
+    field: str
+    symmetry: str
+    rows: int
+    columns: int
+    entries: int
+    end: int
+    """Where the numbers begin, in bytes."""
+
+
+def _body(header: _Header, text: bytes) -> Any:
+    """The matrix of the numbers after the header. Raises `ValueError` for what is not `header.entries` good entries."""
+    fields = (2 if header.field == "pattern" else 3) if header.coordinate else 1
+    if b"\0" in text:
+        raise ValueError("holds a zero byte")
+    table = np.empty((0, fields))
+    if text.strip():
+        import pandas as pd  # takes half a second to load
+
+        options: Any = {"sep": r"\s+", "header": None, "dtype": np.float64, "quoting": csv.QUOTE_NONE}
+        table = pd.read_csv(io.BytesIO(text), **options).to_numpy()
+    if table.shape != (header.entries, fields):
+        raise ValueError(f"holds {table.shape[0]} lines of {table.shape[1]} numbers, not {header.entries} of {fields}")
+    skew = header.symmetry == "skew-symmetric"
+    if header.coordinate:
+        places = table[:, :2]
+        if not ((places >= 1) & (places <= (header.rows, header.columns)) & (places == np.floor(places))).all():
+            raise ValueError(f"a place is not one of {header.rows} x {header.columns}")
+        row, column = (places - 1).astype(np.int64).T
+    elif header.symmetry == "general":
+        column, row = np.divmod(np.arange(header.entries), header.rows)
+    else:
+        column, row = np.triu_indices(header.rows, k=int(skew))
+    values = table[:, -1] if header.field != "pattern" else np.ones(len(table))
+    if header.symmetry != "general":
+        if header.rows != header.columns or (row < column).any():
+            raise ValueError("stores more than the lower half of a symmetric matrix")
+        below = row != column
+        row, column = np.append(row, column[below]), np.append(column, row[below])
+        values = np.append(values, values[below] * (-1 if skew else 1))
+    return scipy.sparse.coo_array((values, (row, column)), shape=(header.rows, header.columns))
+
+
+def _require_market(path: Path, size: int) -> _Header:
+    """Checks banner and sizes against the file's own size."""
+    with path.open("rb") as stream:
+        banner = stream.readline(_LINE).decode("ascii", "replace").lower().split()
+        if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
+            raise MatrixError(f"{path}: does not begin with '%%MatrixMarket matrix FORMAT FIELD SYMMETRY'.")
+        words = dict(zip(_WORDS, banner[2:], strict=True))
+        for name, allowed in _WORDS.items():
+            if words[name] not in allowed:
+                raise MatrixError(f"{path}: its {name} is '{words[name][:40]}', not one of {', '.join(allowed)}.")
+        line = b"%"
+        while line.lstrip()[:1] in (b"%", b"") and line:
+            line = stream.readline(_LINE)
+        end = stream.tell()
+    text = line.decode("ascii", "replace").split()
+    wanted = 3 if words["format"] == "coordinate" else 2
+    if len(text) != wanted or not all(one.isdecimal() and len(one) <= 19 for one in text):
+        raise MatrixError(f"{path}: the line of sizes must hold {wanted} whole numbers.")
+    rows, columns, *rest = map(int, text)
+    _require_sides(str(path), rows, columns)
+    symmetry = words["symmetry"]
+    if symmetry != "general" and rows != columns:
+        raise MatrixError(f"{path}: is {symmetry}, and {rows} x {columns} is not square.")
+    half = rows * (rows + (-1 if symmetry == "skew-symmetric" else 1)) // 2
+    count = rest[0] if rest else rows * columns if symmetry == "general" else half
+    least = 4 if wanted == 3 else 2  # "1 1\n", or a digit and its line end
+    if count * least > 2 * size + 2 * least:
+        raise MatrixError(f"{path}: is truncated, {size} bytes cannot hold {count} entries.")
+    if wanted == 3 and count > rows * columns:
+        raise MatrixError(f"{path}: gives {count} entries for only {rows} x {columns} positions.")
+    field = words["field"] if wanted == 3 else "real"
+    return _Header(wanted == 3, field, symmetry, rows, columns, count, end)
+
+
+def read_scipy(path: Path) -> tuple[CSR, str]:
+    """A SciPy sparse `.npz` file (CSR, CSC or COO) and its values' type. Raises `MatrixError`."""
+    name = load_array(path, "format", ()).reshape(-1)
+    kind = str(name[0].decode("ascii", "replace") if isinstance(name[0], bytes) else name[0]) if name.size else ""
+    if kind not in _ARRAYS:
+        raise MatrixError(f"{path}: is stored as '{kind[:20]}', not one of {', '.join(_ARRAYS)}.")
+    shape = load_array(path, "shape", _INDICES).reshape(-1)
+    if shape.size != 2:
+        raise MatrixError(f"{path}: array 'shape' has {shape.size} numbers, not two.")
+    rows, columns = map(int, shape)
+    _require_sides(str(path), rows, columns)
+    data = load_array(path, "data", _VALUES)
+    require_memory(str(path), _ENTRY_BYTES * data.size)
+    first, second = (load_array(path, one, _INDICES) for one in _ARRAYS[kind])
+    with reading(path, "a readable sparse matrix", _FAULTS):
+        if kind == "coo":
+            found = scipy.sparse.coo_array((data, (first, second)), shape=(rows, columns))
+        else:
+            packed = getattr(scipy.sparse, f"{kind}_array")((data, first, second), shape=(rows, columns))
+            packed.check_format(full_check=True)
+            if packed.indptr[-1] != data.size:
+                raise ValueError(f"{data.size} values for {packed.indptr[-1]} places")
+            found = packed.tocoo()
+    return _checked(str(path), found, data.dtype == np.bool_), "pattern" if data.dtype == np.bool_ else data.dtype.name
+
+
+def from_scipy(where: str, matrix: Any) -> CSR:
+    """A SciPy sparse matrix, entries given twice refused. Raises `MatrixError`."""
+    _require_sides(where, *map(int, matrix.shape))
+    if np.dtype(matrix.dtype).kind not in "fbiu":
+        raise MatrixError(f"{where}: values are {matrix.dtype}, which is not read here.")
+    return _checked(where, scipy.sparse.coo_array(matrix), False)
+
+
+def _require_sides(where: str, rows: int, columns: int) -> None:
+    if rows < 1 or columns < 1:
+        raise MatrixError(f"{where}: sizes {rows} x {columns} are not those of a matrix.")
+    if max(rows, columns) > MOST_ROWS:
+        raise MatrixError(f"{where}: {max(rows, columns)} rows or columns are more than the {MOST_ROWS} allowed.")
+
+
+def _checked(where: str, found: scipy.sparse.coo_array[Any, Any], pattern: bool) -> CSR:
+    """Sorted by row and column, without stored zeros. Refuses entries given twice, NaN and Inf."""
+    rows, columns = found.shape
+    order = np.lexsort((found.col, found.row))
+    row, column = found.row[order], found.col[order]
+    if ((np.diff(row) == 0) & (np.diff(column) == 0)).any():
+        raise MatrixError(f"{where}: gives an entry twice.")
+    with np.errstate(over="ignore"):
+        values: NDArray[Any] = np.ones(row.size, np.float32) if pattern else found.data[order].astype(np.float32)
+    if not np.isfinite(values).all():
+        raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
+    kept = values != 0
+    row, column, values = row[kept], column[kept], values[kept]
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
+    return CSR(rows, columns, offsets, column.astype(np.int32), values)
+
+
+WHOLE = tuple(np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biu")
+"""Masks and quantised weights: what counts is which of them are zero."""
+_SPARSE_MEMBERS = frozenset({"format", "shape", "data"})
+_SHOWN = 5
+"""Names that an error lists."""
+_LONGEST_NAME = 100
+_INDEX = ".index.json"
+_CHECKPOINTS = (".safetensors", ".pt", ".pth", ".bin")
+_LONGEST_INDEX = 64 << 20
+_PIECE = 1 << 20
+"""Elements that are looked through at a time."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One matrix out of a file."""
+
+    label: str
+    """File name without its folder and ending, with the array's or tensor's name where the file has several."""
+    csr: CSR
+    """Values are 1.0 where the file has none (`valued` is False)."""
+    shape: tuple[int, ...]
+    """As in the file: of more than two axes for the weights of a convolution."""
+    dtype: str
+    """Type of its values in the file, such as `float16`; `pattern` where there are none."""
+    name: str = ""
+    """Of the array or tensor in its file, empty where that holds one."""
+
+    @property
+    def valued(self) -> bool:
+        """Whether the file gives values, and not only where they are."""
+        return self.dtype != "pattern"
+
+
+class Source(Protocol):
+    """A file that holds arrays by name."""
+
+    def names(self) -> list[str]:
+        """Those with two axes and more, in the file's order."""
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        """The array, NaN and all, bf16 as the float32 of the same value, and its type's name.
+
+        Raises `MatrixError` where there is none of that name.
+        """
+
+
+def split(text: str) -> tuple[Path, str]:
+    """`FILE::name` as path and name, an empty one where there is none."""
+    if os.path.lexists(text):
+        return Path(text), ""
+    file, mark, name = text.rpartition("::")
+    return (Path(file), name) if mark else (Path(text), "")
+
+
+def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
+    """The matrices that `FILE` or `FILE::name` names; with `match`, all of the file whose names fit a shell pattern.
+
+    Raises `MatrixError`, one sentence, for what is missing, damaged, of another format or not a matrix.
+    """
+    path, name = split(text)
+    require_file(path)
+    if name and match:
+        raise MatrixError(f"{text}: names one matrix already, and patterns choose several: give one of the two.")
+    reader = _SINGLE.get(path.suffix)
+    if reader is None and path.suffix == ".npz" and set(array_names(path)) >= _SPARSE_MEMBERS:
+        reader = read_scipy
+    if reader is not None:
+        if name or match:
+            raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
+        csr, dtype = reader(path)
+        return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
+    source = _Masked(_Bitmasks(path, _source(path)))
+    return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
+
+
+def holds_many(text: str) -> bool:
+    """Whether it names a whole file of a format that may hold several matrices."""
+    path, name = split(text)
+    return not name and (path.suffix in _CHECKPOINTS or path.name.endswith(_INDEX))
+
+
+def require_file(path: Path) -> None:
+    """Raises `MatrixError` for a path that is missing or not a plain file: a pipe is never waited for."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MatrixError(f"{path}: cannot be read ({reason}).") from error
+    if not stat.S_ISREG(mode):
+        raise MatrixError(f"{path}: is not a plain file.")
+
+
+def from_array(where: str, array: NDArray[Any]) -> CSR:
+    """The matrix (first axis, all others) of an array, zeros left out. Raises `MatrixError` for NaN and Inf."""
+    if array.ndim < 2 or array.size == 0:
+        raise MatrixError(f"{where}: shape {array.shape} is not a weight matrix.")
+    if max(array.shape[0], array.size // array.shape[0]) >= 2**31 or array.size >= 2**31 or array.nbytes > MAX_BYTES:
+        raise MatrixError(f"{where}: shape {array.shape} is larger than is read here.")
+    rows, columns = array.shape[0], array.size // array.shape[0]
+    flat = array.reshape(-1)
+    nnz = 0
+    for _, piece in _pieces(flat):
+        if not np.isfinite(piece).all():
+            raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
+        nnz += int(np.count_nonzero(piece))
+    require_memory(where, 8 * nnz + 12 * rows)
+    offsets, indices, values = np.zeros(rows + 1, np.int64), np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+    at = 0
+    for start, piece in _pieces(flat):
+        places = np.flatnonzero(piece)
+        end = at + places.size
+        values[at:end] = piece[places]
+        row, indices[at:end] = np.divmod(places + start, columns)
+        if places.size:
+            offsets[row[0] + 1 : row[-1] + 2] += np.bincount(row - row[0])
+        at = end
+    return CSR(rows, columns, np.cumsum(offsets).astype(np.int32), indices, values)
+
+
+def _pieces(flat: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """An array's stretches as float32, each with its start: the whole would take several times its file."""
+    with np.errstate(over="ignore"):
+        for start in range(0, flat.size, _PIECE):
+            yield start, flat[start : start + _PIECE].astype(np.float32)
+
+
+def _from_array(path: Path, name: str, array: NDArray[Any], dtype: str) -> Matrix:
+    where = f"{path}: '{name}'" if name else str(path)
+    csr = from_array(where, array)
+    if array.dtype == np.bool_:
+        dtype = "pattern"
+    stem = path.name.removesuffix(_INDEX).removesuffix(".safetensors") if path.name.endswith(_INDEX) else path.stem
+    return Matrix(f"{stem}.{name}" if name else stem, csr, tuple(map(int, array.shape)), dtype, name)
+
+
+def _chosen(path: Path, names: list[str], name: str, match: Sequence[str]) -> list[str]:
+    if name:
+        return [name]
+    if match:
+        found = [one for one in names if any(fnmatch.fnmatchcase(one, pattern) for pattern in match)]
+        if not found:
+            raise MatrixError(f"{path}: none of its {len(names)} matrices is named like {', '.join(match)}.")
+        return found
+    if len(names) == 1:
+        return names
+    if not names:
+        raise MatrixError(f"{path}: holds no array of two axes or more.")
+    shown = ", ".join(one[:_LONGEST_NAME] for one in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    raise MatrixError(
+        f"{path}: holds {len(names)} matrices ({shown}{more}): choose one by FILE::NAME, or several by --match."
+    )
+
+
+class _Arrays:
+    """A `.npz` file, or a `.npy` file, which has one array without a name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._named = path, path.suffix == ".npz"
+
+    def names(self) -> list[str]:
+        return array_names(self._path, 2) if self._named else [""]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name and not self._named:
+            raise MatrixError(f"{self._path}: holds one array, there is no '{name}' in it.")
+        array = load_array(self._path, name if self._named else None, (*FLOATS, *WHOLE))
+        return array, array.dtype.name
+
+
+class _Shards:
+    """An index of Hugging Face's: JSON whose `weight_map` tells of each tensor which file beside it has it."""
+
+    def __init__(self, path: Path) -> None:
+        with reading(path, "an index of shards", (ValueError, KeyError, TypeError, AttributeError, RecursionError)):
+            if path.stat().st_size > _LONGEST_INDEX:
+                raise MatrixError(f"{path}: is too long for an index of shards.")
+            self._files: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+            files = dict.fromkeys(self._files.values())
+            strange = [one for one in files if not one or Path(one).name != one or one.endswith(_INDEX)]
+        if strange:
+            raise MatrixError(f"{path}: a shard is a file beside it, and '{strange[0][:_LONGEST_NAME]}' is none.")
+        for one in files:
+            require_file(path.with_name(one))
+        self._path, self._shards = path, {one: _source(path.with_name(one)) for one in files}
+
+    def names(self) -> list[str]:
+        return [name for file, shard in self._shards.items() for name in shard.names() if self._files.get(name) == file]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name not in self._files:
+            raise MatrixError(f"{self._path}: '{name}': is not in the file.")
+        return self._shards[self._files[name]].read(name)
+
+
+class _Bitmasks:
+    """A file in which the parts of `pack_bitmask`, as compressed-tensors keeps them, are one array `<name>`."""
+
+    def __init__(self, path: Path, source: Source) -> None:
+        self._path, self._source, self._kept = path, source, source.names()
+        self._packed = {name.removesuffix(MASK) for name in self._kept if name.endswith(MASK)}
+
+    def names(self) -> list[str]:
+        whole = {f"{name}{MASK}": name for name in self._packed}
+        hidden = {f"{name}{NONZEROS}" for name in self._packed}
+        return [whole.get(name, name) for name in self._kept if name not in hidden]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name not in self._packed:
+            return self._source.read(name)
+        parts, kind = {}, ""
+        for part in PARTS:
+            try:
+                parts[part], found = self._source.read(f"{name}{part}")
+            except MatrixError:
+                if part != STARTS:  # two of four have none
+                    raise
+            else:
+                kind = found if part == NONZEROS else kind
+        return unpack_bitmask(f"{self._path}: '{name}'", parts), kind
+
+
+class _Masked:
+    """A file in which `<name>_orig` and `<name>_mask`, as `torch.nn.utils.prune` keeps them, are one array `<name>`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._kept = source, source.names()
+        found = {name.removesuffix("_orig") for name in self._kept if name.endswith("_orig")}
+        self._pruned = {name for name in found if f"{name}_mask" in self._kept}
+
+    def names(self) -> list[str]:
+        hidden = {f"{name}_mask" for name in self._pruned}
+        whole = {f"{name}_orig": name for name in self._pruned}
+        return [whole.get(name, name) for name in self._kept if name not in hidden]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name not in self._pruned:
+            return self._source.read(name)
+        (array, kind), (mask, _) = (self._source.read(f"{name}_{part}") for part in ("orig", "mask"))
+        if array.shape != mask.shape:
+            raise MatrixError(f"'{name}': its mask has the shape {mask.shape}, its weights {array.shape}.")
+        return np.where(mask != 0, array, array.dtype.type(0)), kind
+
+
+def _source(path: Path) -> Source:
+    if path.suffix in (".npy", ".npz"):
+        return _Arrays(path)
+    if path.suffix in _CHECKPOINTS:
+        return checkpoints.Safetensors(path) if path.suffix == ".safetensors" else checkpoints.Torch(path)
+    if path.name.endswith(_INDEX):
+        return _Shards(path)
+    endings = ", ".join([*_SINGLE, ".npy", ".npz", ".safetensors", ".pt", _INDEX])
+    raise MatrixError(f"{path}: its ending tells no format that is read here: {endings}.")
+
+
+_SINGLE: dict[str, Callable[[Path], tuple[CSR, str]]] = {
+    ".smtx": lambda path: (read_smtx(path), "pattern"),
+    ".mtx": read_market,
+}
+"""Of files that hold one matrix: it and its values' type."""

@@ -1,0 +1,298 @@
+"""The claims as `datasets/published/claims.csv` has them: what a paper says, and what of records is held against it.
+
+`claim_sides.csv` beside it says which rows the sides are that claims name, and by what method.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import pandas as pd
+
+from nnzbench.core import paths
+from nnzbench.kernels.registry import Role
+from nnzbench.results.groups import Group
+from nnzbench.results.selector import DEFAULT, Selector
+
+JUDGES: frozenset[Role] = frozenset({"paper", "library"})
+"""Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
+DENSE_INSIDE = frozenset({"sparse_transformer"})
+"""Sparse kernels most of whose time is dense products, which run on tensor cores where the dense network's do."""
+
+Scale = Literal["ratio", "points", "density", "least", "same"]
+Statistic = Literal[
+    "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
+    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory",
+]  # fmt: skip
+WORDS: dict[Statistic, str] = {
+    "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
+    "mean percent": "100 × mean of the time of {baseline} over that of {subject}, each as often as its table says",
+    "mean loss": "100 × (1 - mean of the time of {baseline} over that of {subject})",
+    "largest": "largest ratio of the time of {baseline} over that of {subject}",
+    "share faster": "percent of problems on which {subject} is faster than {baseline}",
+    "total": "sum of the times of {baseline} over the sum of those of {subject}",
+    "over ideal": "geometric mean of the time of {subject} over the ideal (dense - overhead) × density + overhead, "
+    "with the time of {baseline} and the measured time of an empty kernel",
+    "crossover": "sparsity from which on {subject} is at least as fast as {baseline}, interpolated in the logarithm "
+    "of the ratio",
+    "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
+    "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
+    "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
+    "instances": "geometric mean over the sizes of the longest time of {subject} over its shortest, among other "
+    "patterns of the same size and level",
+    "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
+    "seconds": "median over the problems of the seconds of a whole search for {subject}",
+    "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
+}
+Measured = Literal["times", "energy", "watts"]
+"""Times, or what `nnzbench energy` measured: joules per launch, power."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number of one experiment: two sides, the problems, and what is made of them."""
+
+    subject: Selector
+    baseline: Selector | None
+    """None for what is taken against no other time."""
+    group: Group
+    statistic: Statistic
+    experiment: str
+    same_variant: bool = False
+    """Whether the baseline is taken at the variant that is the subject's fastest."""
+    second: Selector | None = None
+    """Whose crossover the subject's is compared with."""
+    of: Measured = "times"
+    """What is compared. What is not times has no policy."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether a side is a dense product in fp32, which may run on tensor cores instead."""
+        sides = [one for one in (self.subject, self.baseline) if one]
+        return any(map(_dense, sides)) and all(one.math == "f32" for one in sides)
+
+    @property
+    def words(self) -> str:
+        """The rule, in words."""
+        named = {"subject": self.subject, "baseline": self.baseline, "second": self.second}
+        labels = {name: one.label if one else "" for name, one in named.items()}
+        labels["baseline"] += " at the same variant" * self.same_variant
+        words = WORDS[self.statistic].format(**labels)
+        if self.of != "times":
+            word = {"energy": "joules", "watts": "watts"}[self.of]
+            words = f"{re.sub('times?', word, words)}, over rotated weights"
+        return f"{words}; {self.group.words}"
+
+    @property
+    def against(self) -> str:
+        """What the number is taken against."""
+        if self.second:
+            return self.second.label
+        if self.baseline is None:
+            return "the GPU's fp32 peak" if self.statistic == "peak share" else ""
+        return f"the ideal time from {self.baseline.label}" if self.statistic == "over ideal" else self.baseline.label
+
+    def on(self, arithmetic: str, judging: bool) -> Quantity:
+        """Dense sides in that arithmetic; `judging` leaves this project's own designs and users' kernels out.
+
+        Raises `ValueError` where nothing is left of a side.
+        """
+
+        def side(one: Selector | None) -> Selector | None:
+            if one is None:
+                return None
+            found = replace(one, math=arithmetic) if self.dense and _dense(one) else one
+            roles = JUDGES & (one.roles or JUDGES)
+            if judging and not roles:
+                raise ValueError(f"'{one.label}' has no rows that may judge a claim")
+            return replace(found, roles=roles) if judging else found
+
+        subject = side(self.subject) or self.subject
+        return replace(self, subject=subject, baseline=side(self.baseline), second=side(self.second))
+
+
+def _dense(side: Selector) -> bool:
+    return side.dense or DENSE_INSIDE.issuperset(side.kernels or ("",))
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a paper says, which its verdict repeats."""
+
+    id: str
+    paper: str
+    where: str
+    """Section, figure or table."""
+    claim: str
+    experiment: str
+    published: float
+    unit: str
+    published_gpu: str
+
+
+@dataclass(frozen=True)
+class Claim(Published):
+    """One row of `claims.csv`."""
+
+    kernel: str
+    """By what it is judged: the paper's method as published, or a library where the claim is about one."""
+    quantity: Quantity
+    """As the paper compares: with the baseline that it had."""
+    today: Quantity | None
+    """The same against the best of today's algorithms; None where the paper's baseline is that already."""
+    readings: tuple[Quantity, ...]
+    """What else the paper may mean, where it leaves something open: one verdict of all of them is the claim's."""
+    beside: Mapping[str, Quantity]
+    """Numbers printed beside the verdicts, which judge nothing."""
+    better: Literal["higher", "lower"]
+    """Which way a number strengthens the claim."""
+    scale: Scale
+    """How a number is held against the published one; see `verdicts.verdict`."""
+    break_even: float
+    """The number on whose other side the claim is false; NaN for a claim that has no direction."""
+    problems: int
+    """On how many problems the paper's number rests, where this suite's are a sample of them; else 0."""
+    obstacle: str
+    """Why no record of this suite can be compared with the claim: guessed sizes, a part of a model, a count."""
+    remark: str
+    gpus: tuple[str, str] | tuple[()] = ()
+    """Two GPUs as their folders' names have them: on the first the ratio is larger, on what percent of the problems."""
+    printed: str = ""
+    """A published table with the columns problem, sparsity and speedup, whose geometric mean the claim's number is:
+    of the authors' own times some problems may be missing, and are then left out of both."""
+
+
+def read() -> list[Claim]:
+    """The claims, in the file's order."""
+    rows = _rows("claim_sides")
+    sides, methods = {one["side"]: _side(one) for one in rows}, {one["side"]: one["method"] for one in rows}
+    return [_claim(one, sides, methods) for one in _rows("claims")]
+
+
+def out_of_scope() -> pd.DataFrame:
+    """The papers' other quantitative claims, and why no record of this suite is about each: accuracy, other chips."""
+    return pd.read_csv(paths.datasets() / "published" / "claims_out_of_scope.csv")
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with (paths.datasets() / "published" / f"{name}.csv").open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _side(row: Mapping[str, str]) -> Selector:
+    variants = DEFAULT if row["variants"] == "default" else row["variants"]
+    roles = frozenset(cast("list[Role]", row["roles"].split()))
+    return Selector(row["label"] or row["side"], tuple(row["kernels"].split()), row["math"], variants, roles)
+
+
+def _claim(row: Mapping[str, str], sides: Mapping[str, Selector], methods: Mapping[str, str]) -> Claim:
+    statistic, _, of = row["statistic"].partition(" of ")
+    sampled = int(row["problems"] or 0)
+    quantity = Quantity(
+        sides[row["subject"]],
+        sides[row["baseline"]] if row["baseline"] else None,
+        _problems(Group(words=row["scope"], by_matrix=sampled > 0), row["cases"]),
+        cast("Statistic", statistic),
+        row["experiment"],
+        of=cast("Measured", of or "times"),
+    )
+
+    def against(named: str) -> Quantity:
+        """`<side> against <baseline>`; without one against the best of today, which the paper's may be."""
+        subject, _, other = named.partition(" against ")
+        best = today or quantity
+        return replace(best, subject=sides[subject], baseline=sides[other] if other else best.baseline)
+
+    today = None
+    if row["today"]:
+        today = against(row["today"] if " against " in row["today"] else f"{row['subject']} against {row['today']}")
+    beside = {}
+    for one in filter(None, row["beside"].split("; ")):
+        words, _, named = one.rpartition(": ")
+        found = against(named)
+        over = f" against {found.baseline.label}" if found.baseline else ""
+        beside[words or f"{found.subject.label}{over}"] = found
+    readings = [
+        replace(quantity, statistic=one) if one in WORDS else replace(quantity, group=_problems(quantity.group, one))
+        for one in filter(None, row["readings"].split("; "))
+    ]
+    claim = Claim(
+        row["id"],
+        row["paper"],
+        row["where"],
+        row["claim"],
+        row["experiment"],
+        float(row["published"]),
+        row["unit"],
+        row["published_gpu"],
+        kernel=methods[row["subject"]],
+        quantity=quantity,
+        today=today,
+        readings=tuple(readings),
+        beside=beside,
+        better=cast('Literal["higher", "lower"]', row["better"]),
+        scale=cast("Scale", row["scale"]),
+        break_even=float(row["break_even"] or "nan"),
+        problems=sampled,
+        obstacle=row["obstacle"],
+        remark=row["remark"],
+    )
+    return IRREGULAR[claim.id](claim, sides) if claim.id in IRREGULAR else claim
+
+
+def _problems(group: Group, cases: str) -> Group:
+    """The group on `<cases> ~ <the baseline's>`, regular expressions of problems' names whose groups pair them."""
+    mine, _, theirs = cases.partition(" ~ ")
+    return replace(group, cases=mine, baseline_cases=theirs)
+
+
+def _printed(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
+    return replace(claim, printed="sparsert_table3_conv")
+
+
+def _between_gpus(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
+    return replace(claim, gpus=("t4", "v100"))
+
+
+def _rolled(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
+    """Of what is not unrolled the paper says that its tiling is the same."""
+    beside = {"each at its own fastest tiling": claim.quantity}
+    return replace(claim, quantity=replace(claim.quantity, same_variant=True), beside=beside)
+
+
+def _nonzeros(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
+    """Both kernels' crossovers, whose ratio it is."""
+    quantity = replace(claim.quantity, second=sides["cuSPARSE's column-major default fp32"])
+    return replace(
+        claim, quantity=quantity, today=claim.today and replace(claim.today, second=sides["best cuSPARSE fp32"])
+    )
+
+
+def _unified(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
+    """Uneven counts judge: with equal ones nothing is filled up, and only the reading of two row pointers is saved."""
+    groups = {
+        "3x3 layers with equal counts": (r"(\d+_equal_.*)", "direct_conv_table6"),
+        "1x1 layers, random positions": (r"(c\d+_d\d+_\d+_uniform_.*)", "direct_conv_table7"),
+        "1-D layers, random positions": (r"(filter\d_uniform_.*)", "direct_conv_table8"),
+    }
+    of = claim.quantity
+    beside = {
+        words: replace(of, group=Group(words=words, cases=cases), experiment=experiment)
+        for words, (cases, experiment) in groups.items()
+    }
+    return replace(claim, beside=beside)
+
+
+IRREGULAR: dict[str, Callable[[Claim, Mapping[str, Selector]], Claim]] = {
+    "sparsert-t4-over-v100": _between_gpus,
+    "sparsert-conv-90": _printed,
+    "sparsert-conv-95": _printed,
+    "sparsert-unrolling": _rolled,
+    "sputnik-crossover-nonzeros": _nonzeros,
+    "direct-unified-count": _unified,
+}
+"""What of a claim no column can say."""

@@ -1,0 +1,67 @@
+"""What the records say of layers: products by themselves, each over the dense ones that could run instead.
+
+index.html tells the nearest of them (`report/static/asked.js`), and the map of where sparsity pays has its cells.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.kernels.registry import known
+from nnzbench.results.data import Data
+from nnzbench.results.records.describe import pattern_of
+from nnzbench.results.selector import MATHS, Selector, dense_of
+from nnzbench.results.table import pairs
+
+CHECKS = "awkward_sizes"
+"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
+PRODUCTS = "op in ['spmm', 'spmv', 'sddmm'] and shape == ''"
+"""Condition on problems: a product by itself, and no step of a network."""
+INSTEAD = {"f32": ("f32", "tf32", "f16"), "tf32": ("tf32", "f16"), "f16": ("f16",), "bf16": ("bf16",)}
+"""By arithmetic asked for, that of dense products which could run instead: its own, or with fewer digits."""
+KIND = ["op", "math", "pattern", "policy", "baseline"]
+COLUMNS = [
+    *KIND, "rows", "inner", "columns", "zeros", "ratio", "tuned", "kernel", "us", "baseline_kernel", "baseline_us",
+    "experiment", "problem",
+]  # fmt: skip
+"""Of `layers`. `inner` are the sparse matrix's columns, `columns` the dense operand's; `zeros` counted, in percent."""
+
+
+def sparse(math_class: str, without: str = "") -> Selector:
+    """The fastest of all kernels that leave zeros out, libraries' too."""
+    found = tuple(name for name, one in known().items() if one.work == "sparse" and not one.study and name != without)
+    also = "f32" if math_class == "tf32" else ""
+    label = f"best sparse {MATHS[math_class]}{f' but {without}' if without else ''}"
+    return Selector(label, found, math_class, also=also)
+
+
+def cusparse(math_class: str) -> Selector:
+    """Its best algorithm in an arithmetic."""
+    return Selector(f"best cuSPARSE {MATHS[math_class]}", ("cusparse",), math_class)
+
+
+def layers(data: Data) -> pd.DataFrame:
+    """Every recorded product over each baseline, with `COLUMNS`; none of networks' steps and of `CHECKS`."""
+    names = ["problem", "op", "m", "k", "n", "sparsity", "source"]
+    products = data.problems.query(PRODUCTS)[names]
+    if products.empty or data.results.experiment == CHECKS:
+        return pd.DataFrame(columns=COLUMNS)
+    parts = []
+    for math_class, denses in INSTEAD.items():
+        parts.append(pairs(data, [sparse(math_class)], list(map(dense_of, denses))).assign(math=math_class))
+        parts.append(pairs(data, [sparse(math_class, "cusparse")], [cusparse(math_class)]).assign(math=math_class))
+    found = products.merge(pd.concat(parts), on="problem")  # in the order of the experiment's table
+    sampled = found["op"] == "sddmm"  # its pattern is m x n
+    found = found.rename(
+        columns={"median_us": "us", "over_us": "baseline_us", "over_kernel": "baseline_kernel"}
+    ).assign(
+        experiment=data.results.experiment,
+        pattern=found["source"].map(pattern_of),
+        rows=found["m"],
+        inner=found["k"].where(~sampled, found["n"]),
+        columns=found["n"].where(~sampled, found["k"]),
+        zeros=(100 * found["sparsity"]).round(3),
+    )
+    tuned_first = found[COLUMNS].sort_values("tuned", ascending=False, kind="stable")
+    once = tuned_first.drop_duplicates([*KIND, "rows", "inner", "columns", "zeros"])
+    return once.sort_index(ignore_index=True)

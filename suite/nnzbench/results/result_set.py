@@ -1,0 +1,251 @@
+"""Records to a data frame with what reports derive from them. Refuses files it can't trust, naming the place."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from nnzbench.core.gpus import Peaks, peaks_of
+from nnzbench.data.problems.problem import DType
+from nnzbench.kernels.registry import about
+from nnzbench.kernels.vendor.cublas import UNPRUNED
+from nnzbench.results import marks
+from nnzbench.results.records import shown
+from nnzbench.results.records.beside import MEMORY, TUNING
+from nnzbench.results.records.files import records_file
+from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.record import KEY, RecordError, frame_of, place
+from nnzbench.results.records.selection import CONTEST, fastest, superseded
+from nnzbench.results.roofline import recorded_us
+
+PRODUCTS = ("cublas", "cublaslt")
+"""Dense libraries that multiply by the matrix before pruning, too."""
+GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
+"""Devices whose times count as performance, the preferred one first."""
+
+
+_WORK = [
+    "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "sparsity", "nnz", "source", "kernel", "variant",
+    "policy", "math", "flops", "bytes", "limit_us", "environment",
+]  # fmt: skip
+"""What a row's roofline follows from."""
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """One experiment on one GPU: the rows that count, and what was left out."""
+
+    folder: Path
+    experiment: str
+    gpu: str
+    recorded: pd.DataFrame
+    """Every row of the file."""
+    frame: pd.DataFrame
+    """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected.
+
+    `limit_us` is `roofline.recorded_us`. Added are `math`, `role` (`kernel.role_of`), `limit_share`, `gflops`, and
+    `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
+    (a rule, the paper or the library itself chose its variant) and `cut_short` (`first` or `some` of its kernel's
+    candidates were tried, see `Record.search`; else empty); `superseded` (`selection.superseded`). Rows of a
+    stand-in are those of the real pattern's problem (`marks.joined`)."""
+    device: str
+    left_out: tuple[str, ...]
+    """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
+    environment: dict[str, Any]
+    """That of the last row."""
+    environments: tuple[tuple[str, int, dict[str, Any]], ...]
+    """File name, rows recorded under it, and content, of every environment."""
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """exp of the mean logarithm; NaN for no values. Values must be above zero."""
+    logs = [math.log(value) for value in values]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else math.nan
+
+
+def percent(level: float) -> str:
+    """A sparsity level as text: `90 %`, `87.5 %`."""
+    return f"{100 * level:.4g} %"
+
+
+def each(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows of a frame with its columns as attributes."""
+    yield from frame.itertuples(index=False)
+
+
+def size_of(problem: Any) -> str:
+    """A problem's size in words: `64×256×3136`, or for a convolution `56×56, 64→64` with its batch and filter."""
+    found = re.match(r"n(\d+)_c(\d+)_h(\d+)_w(\d+)_d(\d+)_r(\d+)_s(\d+)", str(getattr(problem, "shape", "")))
+    if found is None:
+        return f"{problem.m}×{problem.k}×{problem.n}"
+    batch, channels, height, width, filters, r, s = found.groups()
+    images = "" if batch == "1" else f"{batch}×"
+    return f"{images}{height}×{width}, {channels}→{filters}, {r}×{s}"
+
+
+def load(folder: Path) -> ResultSet:
+    """Reads the records and the environment in `folder`, which must hold one experiment on one GPU.
+
+    Raises `RecordError` naming file, line (of Parquet: row) and column for anything that breaks the schema, a line cut
+    off, a row twice, a second variant selected for one kernel, or rows of another experiment or GPU, and for a link or
+    an `environment` cell that leads out of the folder.
+
+    Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
+    """
+    path = records_file(folder)
+    files = [path, folder / TUNING.file, folder / MEMORY.file, *sorted(folder.glob("environment*.json"))]
+    refuse_links(folder, *files)
+    states = [(one.name, one.stat()) for one in files if one.is_file()]
+    return _load(path, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
+
+
+@functools.cache
+def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
+    folder = path.parent
+    recorded = shown.read(path)
+    if recorded.empty:
+        raise RecordError(f"{path}: there is a header and no row")
+    _check(path, recorded)
+    devices = sorted(recorded["device"].unique(), key=_device_rank)
+    kept = recorded if len(devices) == 1 else recorded[recorded["device"] == devices[0]]
+    unfinished = (kept["status"] == "ok") & (kept["search"] == "")
+    left = kept[unfinished]
+    kept = (kept[~unfinished] if len(left) else kept).reset_index(drop=True)
+    environments = {name: read_environment(folder, name) for name in kept["environment"].unique()}
+    peaks = {name: peaks_of(found) for name, found in environments.items()}
+    kept["limit_us"] = _rooflines(kept, peaks)
+    kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
+    measured = derived(kept).assign(
+        superseded=superseded(kept),
+        memory_bytes=_memory(kept, folder),
+        untuned=kept["choice"] != "search",
+        cut_short=kept["search"].replace("all", ""),
+    )
+    frame, patterns = marks.joined(measured)
+    return ResultSet(
+        folder=folder,
+        experiment=str(recorded["experiment"].iloc[0]),
+        gpu=str(recorded["gpu"].iloc[0]),
+        recorded=recorded,
+        frame=frame,
+        device=devices[0],
+        left_out=(*_left_out(recorded, devices), *marks.sentences(left), *patterns, *_pruned(frame)),
+        environment=environments[kept["environment"].iloc[-1]],
+        environments=tuple(
+            (name, int((kept["environment"] == name).sum()), found) for name, found in environments.items()
+        ),
+    )
+
+
+def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
+    """`recorded_us` of each row, computed once for what has the same work: the variants of a kernel, mostly."""
+    alike = frame["variant"].where(frame["op"].str.startswith("conv"), "")
+    rows = frame[_WORK].assign(variant=alike)
+    group = rows.groupby(_WORK, sort=False, dropna=False).ngroup()
+    once = [recorded_us(row, peaks[row.environment]) for row in each(rows[~group.duplicated()])]
+    return [once[at] for at in group]
+
+
+def _memory(frame: pd.DataFrame, folder: Path) -> list[float]:
+    """Bytes that each row's candidate took at most; NaN where not measured, where other memory moved meanwhile, or
+    where the driver saw nothing taken, so that it came from elsewhere."""
+    found = {row.candidate: row for row in MEMORY.read(folder)}
+    keys = frame[["problem", "dtype", "kernel", "variant", "device"]].itertuples(index=False, name=None)
+    uses = map(found.get, keys) if found else [None] * len(frame)
+    return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]
+
+
+def nothing(folder: Path) -> ResultSet:
+    """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
+    empty = frame_of(())
+    frame = derived(empty).assign(memory_bytes=math.nan, cut_short="")
+    frame = frame.assign(untuned=False, superseded=False)
+    return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, ())
+
+
+def derived(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `read_frame` with `limit_share` and `gflops`."""
+    return frame.assign(
+        limit_share=frame["limit_us"] / frame["median_us"],
+        gflops=frame["flops"] / frame["median_us"] / 1e3,
+    )
+
+
+def _check(path: Path, frame: pd.DataFrame) -> None:
+    """Raises `RecordError` for the first row that contradicts another one, or has no time where it should."""
+    first = frame.iloc[0]
+    selected = frame.loc[frame["selected"], CONTEST]
+    found = {
+        "experiment": frame["experiment"] != first["experiment"],
+        "gpu": frame["gpu"] != first["gpu"],
+        "dtype": ~frame["dtype"].isin(get_args(DType)),
+        "median_us": (frame["status"] == "ok") & frame["median_us"].isna() & frame["device"].isin(GPU_DEVICES),
+        "variant": frame.duplicated(list(KEY)),
+        "selected": selected.duplicated(CONTEST).reindex(frame.index, fill_value=False),
+    }
+    places = {column: int(rows.to_numpy().argmax()) for column, rows in found.items() if rows.any()}
+    if not places:
+        return
+    column = min(places, key=lambda name: places[name])
+    at = places[column]
+    if column == "median_us":
+        said = "a row with status 'ok' has no time"
+    elif column == "dtype":
+        said = f"'{frame[column].iloc[at]}' is none of {', '.join(get_args(DType))}"
+    elif column in ("variant", "selected"):
+        keys, rows = (list(KEY), frame) if column == "variant" else (CONTEST, selected)
+        before = rows.index[(rows[keys] == frame.loc[at, keys]).all(axis=1)][0]
+        what = "repeats" if column == "variant" else "selects a second variant beside"
+        said = f"{what} {place(path, before).rpartition(', ')[2]}"
+    else:
+        said = f"'{frame[column].iloc[at]}' in a file of '{first[column]}'; comparisons need one {column}"
+    raise RecordError(f"{place(path, at)}, column '{column}': {said}")
+
+
+def _left_out(recorded: pd.DataFrame, devices: Sequence[str]) -> list[str]:
+    counts = recorded["device"].value_counts()
+    out = [f"{counts[other]} rows of device `{other}` are not drawn." for other in devices[1:]]
+    if devices[0] not in GPU_DEVICES:
+        out.append(f"The device is `{devices[0]}`: its times say nothing of a GPU.")
+    return out
+
+
+def _pruned(frame: pd.DataFrame) -> Iterator[str]:
+    """Says on how many problems a dense product is timed on the pruned matrix alone."""
+    dense = frame["kernel"].isin({name for name in PRODUCTS if about(name).work == "dense"})
+    timed = frame[dense & frame["op"].isin(("spmm", "spmv")) & frame["median_us"].notna()]
+    alone = set(timed["problem"]) - set(timed.loc[timed["variant"].str.endswith(UNPRUNED), "problem"])
+    if alone:
+        yield (
+            f"On {len(alone)} of {timed['problem'].nunique()} problems dense products are timed with the pruned matrix "
+            "alone. Its zeros take less power, which changes fp16 times of large layers by up to 10 %."
+        )
+
+
+def _device_rank(device: str) -> tuple[int, str]:
+    return (GPU_DEVICES.index(device) if device in GPU_DEVICES else len(GPU_DEVICES), device)
+
+
+def read_environment(folder: Path, name: str) -> dict[str, Any]:
+    """The snapshot that a row of `folder` names, empty where it is not there. Raises `RecordError`."""
+    path = folder / (name or "environment.json")
+    if path.parent != folder or name == "..":
+        raise RecordError(f"{records_file(folder)}, column 'environment': '{name}' is not the name of a file beside it")
+    refuse_links(path)
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"{path}: not a JSON object")
+    return shown.snapshot(found)

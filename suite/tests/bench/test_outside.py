@@ -1,0 +1,86 @@
+"""Kernels from outside under a timer made of Python: what only their launches between samples can tell."""
+
+import numpy as np
+import pytest
+from fakes import FakeTimer
+
+from nnzbench.bench.outside import outside
+from nnzbench.bench.trial import Conditions, try_candidate
+from nnzbench.core.plan import Candidate, Plan, Prepared
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
+
+PROBLEM = Problem("x", "p", "spmm", 16, 12, 8, 0.5, "uniform:0")
+
+
+class Held:
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array.copy(), array.shape, array.dtype
+
+    def read(self):
+        return self.array.copy()
+
+    def write(self, array):
+        self.array[...] = array
+
+
+def tried(cheat, form=lambda b: b, undo=lambda b: b):
+    """The outcome of a product that takes 100 us, where `cheat(b, c, launches so far)` does not say that it left."""
+    operands = make_operands(PROBLEM)
+    weights = operands.sparse.to_dense()
+    buffers = {"b": np.ascontiguousarray(form(operands.dense["b"])), "c": np.zeros((PROBLEM.m, PROBLEM.n), np.float32)}
+    held = {name: Held(array) for name, array in buffers.items()}
+    timer, launches = FakeTimer(), []
+
+    def run():
+        launches.append(None)
+        left = cheat(held["b"].array, held["c"].array, len(launches))
+        timer.enqueued_us += 1.0 if left else 100.0
+        if not left:
+            held["c"].write(weights @ undo(held["b"].array))
+
+    def poison():
+        held["c"].array[:] = np.nan
+
+    plan = Plan("x", "cuda", "none.cu", {}, buffers, "c", ())
+    prepared = Prepared(run, held["c"].read, poison, lambda: None, arrays=held)
+    known = outside(PROBLEM, operands, lambda: reference(PROBLEM, operands))
+    conditions = Conditions(("hot", "cold"), clock=timer.clock, outside=known)
+    candidate = Candidate("x", "f32", lambda: prepared, plan)
+    return try_candidate(candidate, timer, known.given.truth, conditions, lambda run: None)
+
+
+@pytest.mark.parametrize("form", [lambda b: b, np.transpose])
+def test_a_kernel_that_computes_is_timed_as_it_is(form):
+    outcome = tried(lambda b, c, launches: False, form, form)
+    assert (outcome.status, outcome.reason) == ("ok", "")
+    assert {policy: one.median for policy, one in outcome.measurements.items()} == pytest.approx(
+        {"hot": 100.0, "cold": 100.0}
+    )
+
+
+def test_a_launch_that_is_left_out_over_the_same_values_shows_in_its_time():
+    seen = []
+
+    def skips(b, c, launches):
+        same = bool(seen) and np.array_equal(seen[-1], b) and not np.isnan(c).any()
+        seen[:] = [b.copy()]
+        return same
+
+    outcome = tried(skips)
+    assert outcome.status == "wrong"
+    assert outcome.reason == "a launch over new values takes 100 us, and over the same values again 1 us"
+    assert not outcome.measurements
+
+
+def test_launches_that_write_nothing_while_they_are_timed_are_found_by_one_of_them():
+    outcome = tried(lambda b, c, launches: launches > 5)
+    assert outcome.status == "wrong"
+    assert outcome.reason.startswith("in a timed launch picked at random: all 128 elements are NaN")
+
+
+def test_an_operand_in_a_form_of_the_plans_own_is_refused():
+    outcome = tried(lambda b, c, launches: False, np.flipud, np.flipud)
+    assert outcome.status == "unsupported"
+    assert outcome.reason.startswith("no buffer of x holds the operand b as it is given, or transposed")

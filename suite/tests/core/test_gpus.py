@@ -1,0 +1,69 @@
+"""The one table of GPUs: names that find a line of it, and rates that are a run's or the data sheet's."""
+
+import math
+
+import pytest
+
+from nnzbench.core.architectures import ARCHITECTURES, sm_count
+from nnzbench.core.gpus import Peaks, data_sheets, generation, gpu, gpus, median_peaks, sheet_peaks
+from nnzbench.core.plan import Unsupported
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("tesla-t4", "tesla-t4"),
+        ("T4", "tesla-t4"),
+        ("Tesla T4", "tesla-t4"),
+        ("rtx 4090", "nvidia-geforce-rtx-4090"),
+        ("RTX4090", "nvidia-geforce-rtx-4090"),
+        ("RTX_4090", "nvidia-geforce-rtx-4090"),
+        ("geforcertx4090", "nvidia-geforce-rtx-4090"),
+        ("2080ti", "nvidia-geforce-rtx-2080-ti"),
+        ("rtx 2080 Ti", "nvidia-geforce-rtx-2080-ti"),
+        ("v100", "tesla-v100-sxm2-16gb"),
+        ("h100", "nvidia-h100-80gb-hbm3"),
+        ("H100-PCIe", "nvidia-h100-pcie"),
+        ("a100", "nvidia-a100-sxm4-40gb"),
+        ("a100-80", "nvidia-a100-sxm4-80gb"),
+    ],
+)
+def test_a_gpu_is_found_by_slug_or_by_words_that_people_write(name, slug):
+    assert gpu(name) is gpus()[slug]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("h20", "nvidia-h200"), ("l40s", "nvidia-l4"), ("gh200", "nvidia-h200"), ("rtx 3090", "nvidia-geforce-rtx-5090")],
+)
+def test_another_name_is_refused_with_the_nearest_there_are(name, meant):
+    with pytest.raises(Unsupported, match=rf"^no GPU '{name}' in datasets/gpus\.csv: .* \(did you mean .*\b{meant}\b"):
+        gpu(name)
+
+
+def test_a_name_without_a_likeness_is_refused_without_one():
+    for name in ("cpu", ""):
+        with pytest.raises(Unsupported, match=r"nvidia-gb10$"):
+            gpu(name)
+
+
+def test_best_known_parts_are_those_of_the_data_sheets():
+    assert {one.arch for one in gpus().values()} >= {"sm_70", "sm_75", "sm_80", "sm_89", "sm_90"}
+    for arch in {one.arch for one in gpus().values()}:
+        parts = [one for one in gpus().values() if one.arch == arch and ARCHITECTURES[arch].part in one.name]
+        assert parts[0].sms == sm_count(arch)  # a PCIe card below it may have fewer
+
+
+def test_rates_of_a_data_sheet_are_by_arithmetic_and_none_where_it_has_none():
+    geforce, server, oldest = gpu("4090"), gpu("v100"), data_sheets()["nvidia-geforce-gtx-titan-x"]
+    assert geforce.rate("f16_sums") == 2 * geforce.rate("f16")  # GeForce halves the rate of fp32 sums
+    assert server.rate("f16_sums") == server.rate("f16") == server.rate("bf16") == 125
+    assert (server.rate("tf32"), oldest.rate("f16"), oldest.peaks.f16_tflops) == (0, 0, None)
+    assert oldest.slug not in gpus()  # no kernel here is made for it
+    assert math.isnan(sheet_peaks("no-such-gpu").tflops("f32"))
+    assert (generation(oldest.slug), generation("no-such-gpu")) == (52, math.inf)
+
+
+def test_several_runs_peaks_are_their_medians():
+    found = median_peaks([Peaks(copy_gbs=3.0, sms=2), Peaks(copy_gbs=1.0), Peaks(copy_gbs=2.0, l2_gbs=7.0)])
+    assert (found.copy_gbs, found.l2_gbs, found.sms, found.fp32_tflops) == (2.0, 7.0, 2, None)

@@ -1,0 +1,47 @@
+"""Codebooks of half precision: NumPy 2.4 orders float16 wrongly on processors with AVX-512."""
+
+import numpy as np
+import pytest
+
+from nnzbench.data.matrices import prune
+from nnzbench.data.matrices.encodings import Coded, cluster
+from nnzbench.data.matrices.generate import from_positions
+
+
+@pytest.fixture
+def no_halves_in_order(monkeypatch):
+    """Shows the fault on every processor: whatever orders float16 raises."""
+
+    def refusing(ordered):
+        def ask(values, *args, **choices):
+            assert np.asarray(values).dtype != np.float16
+            return ordered(values, *args, **choices)
+
+        return ask
+
+    for name in ("sort", "unique", "partition", "argsort"):
+        monkeypatch.setattr(np, name, refusing(getattr(np, name)))
+
+
+@pytest.mark.usefixtures("no_halves_in_order")
+@pytest.mark.parametrize("size", [8192, 11701, 42578])  # at which it shows with few different values
+def test_few_different_halves_are_found_in_order_on_every_processor(size):
+    rng = np.random.default_rng(size)
+    values = rng.choice(rng.standard_normal(15), size).astype(np.float16)
+    wanted = sorted({float(one) for one in values})
+
+    matrix = from_positions(1, size, np.arange(size)).with_values(values)
+    coded = Coded.of(matrix)
+
+    assert coded.codebook.tolist() == [0.0, *wanted]
+    assert np.array_equal(coded.codebook[coded.codes], values)
+    assert cluster(values).tolist() == wanted
+    many = cluster(rng.standard_normal(size).astype(np.float16))
+    assert many.size == 15
+    assert (np.diff(many) > 0).all()
+
+
+@pytest.mark.usefixtures("no_halves_in_order")
+def test_the_largest_halves_are_kept():
+    keys = np.random.default_rng(1).permutation(8192).astype(np.float16)[None]
+    assert set(np.flatnonzero(prune.top(keys, 100)[0])) == set(np.argsort(-keys[0].astype(float), kind="stable")[:100])

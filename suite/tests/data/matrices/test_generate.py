@@ -1,0 +1,334 @@
+"""Generators and pruners: exact counts, the structure they promise, the same pattern from the same seed; queues."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnzbench.data.matrices import generate, index, prune, standin
+from nnzbench.data.matrices.encodings import entries_by_element, utilisation
+from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.matrices.prune import PATTERN_SETS, BalancedMatrix, channels, elements, patterns, vectors
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.sources import load_sparse
+
+CONVOLUTION = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
+SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+def problem(source, m=64, k=96, sparsity=0.8, **more):
+    return Problem(
+        "test", "p", **{"op": "spmm", "m": m, "k": k, "n": 4, "sparsity": sparsity, "source": source, **more}
+    )
+
+
+def kept_of(matrix, *shape):
+    return (matrix.to_dense() != 0).reshape(shape)
+
+
+def assert_valid(matrix):
+    assert matrix.offsets[0] == 0
+    assert matrix.offsets[-1] == matrix.nnz
+    assert matrix.to_scipy().has_canonical_format  # ascending, no duplicates
+    assert matrix.nnz == 0 or (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.k)
+
+
+@settings(max_examples=60)
+@given(SHAPES, st.floats(0, 1), st.integers(0, 2**31))
+def test_uniform_counts_exactly(shape, sparsity, seed):
+    m, k = shape
+    matrix = generate.uniform(m, k, sparsity, seed)
+    assert_valid(matrix)
+    assert m * k - matrix.nnz == np.floor(sparsity * m * k + 0.5)
+
+
+def test_uniform_is_uniform():
+    counts = sum(generate.uniform(8, 8, 0.75, seed).to_dense() for seed in range(400))
+    assert abs(counts / 400 - 0.25).max() < 0.1  # 4.6 deviations
+
+
+def test_thresholded_keeps_the_largest():
+    rows, columns = np.array([1.0, 4.0, 0.25]), np.array([1.0, 0.5, 2.0, 1.0, 3.0])
+    weights = np.abs(np.random.default_rng(7).standard_normal(15)).reshape(3, 5) * rows[:, None] * columns
+    matrix = generate.thresholded(0.6, rows, columns, 7)
+    assert_valid(matrix)
+    kept = matrix.to_dense() != 0
+    assert kept.sum() == 6
+    assert weights[kept].min() > weights[~kept].max()
+
+
+@pytest.mark.parametrize(("kind", "sparsity"), [("ffn1_expand", 0.9), ("ffn1_expand", 0.95), ("ffn2_reduce", 0.9)])
+def test_layers_by_kind_vary_as_measured(kind, sparsity):
+    (entry,) = (e for e in index.standin_parameters() if e.layer_kind == kind and e.group.endswith(f"/{sparsity}"))
+    matrix = standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0)
+    assert_valid(matrix)
+    assert matrix.nnz == prune.keep_count(entry.rows * entry.cols, sparsity)
+    assert matrix.row_cov == pytest.approx(entry.row_cov, rel=0.12)
+    assert standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0).pattern_hash() == matrix.pattern_hash()
+
+
+def test_large_patterns_are_drawn_in_pieces(monkeypatch):
+    def drawn():
+        scaled = generate.thresholded(0.9, np.linspace(0.5, 2, 100), np.linspace(1, 3, 70), 3)
+        matrices = generate.uniform(100, 70, 0.9, 3), generate.banded(90, 90, 0.9, 10, 3), scaled
+        return [matrix.pattern_hash() for matrix in matrices]
+
+    whole = drawn()
+    monkeypatch.setattr(generate, "_CHUNK", 999)
+    assert drawn() == whole
+
+
+@settings(max_examples=30)
+@given(SHAPES, st.floats(0, 1))
+def test_equal_rows(shape, sparsity):
+    matrix = generate.equal_rows(*shape, sparsity, 1)
+    assert_valid(matrix)
+    assert set(matrix.row_lengths) == {prune.keep_count(shape[1], sparsity)}
+
+
+def test_uneven_rows_have_the_variation_asked_for():
+    for cov in (0.0, 0.2, 0.5, 1.0, 1.5, 1.7):
+        matrix = generate.uneven_rows(1024, 512, 0.75, cov, 0)
+        assert_valid(matrix)
+        assert matrix.nnz == 1024 * 512 // 4
+        assert matrix.row_cov == pytest.approx(cov, abs=0.01)
+    for m, k, sparsity, cov in ((4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)):
+        few = generate.uneven_rows(m, k, sparsity, cov, 0)  # quantiles are too many here, and are shortened
+        assert few.nnz == prune.keep_count(m * k, sparsity)
+    with pytest.raises(MatrixError, match=r"cannot have a coefficient of variation of 1\.8"):
+        generate.uneven_rows(64, 64, 0.75, 1.8, 0)
+
+
+def test_banded_is_causal_with_a_full_band():
+    matrix = generate.banded(400, 400, 0.95, 32, 0)
+    assert_valid(matrix)
+    dense = matrix.to_dense() != 0
+    rows, columns = np.indices(dense.shape)
+    distance = rows - columns
+    assert not dense[distance < 0].any()
+    assert dense[(distance >= 0) & (distance < 32)].all()
+    left = dense[distance >= 32]
+    assert left.sum() == prune.keep_count(left.size, 0.95)
+    near = dense[(distance >= 32) & (distance < 64)].mean()
+    far = dense[distance >= 128].mean()
+    assert near > 2 * far > 0  # falls with the distance
+
+
+@pytest.mark.parametrize(
+    ("source", "m", "k", "sparsity", "width", "kept"),
+    [("balanced:0", 40, 256, 0.75, 8, 2), ("balanced:9:0", 8, 27, 0.34, 3, 2), ("nm:2:4:5", 64, 96, 0.5, 4, 2)],
+)
+def test_every_range_keeps_as_many(source, m, k, sparsity, width, kept):
+    matrix = load_sparse(problem(source, m, k, sparsity))
+    assert_valid(matrix)
+    assert (kept_of(matrix, m, k // width, width).sum(axis=2) == kept).all()
+
+
+def test_blocks_are_whole_and_counted():
+    matrix = generate.blocks(64, 96, 0.75, 8, 8, 0)
+    assert_valid(matrix)
+    sums = kept_of(matrix, 8, 8, 12, 8).sum(axis=(1, 3))
+    assert set(sums.ravel()) == {0, 64}
+    assert (sums > 0).sum() == prune.keep_count(96, 0.75)
+    assert_valid(generate.blocks(13, 27, 0.3, 8, 8, 0))
+
+
+def test_pruners_keep_the_largest():
+    weights = np.random.default_rng(0).standard_normal((32, 64))
+    kept = prune.magnitude(weights, 0.9)
+    assert kept.nnz == prune.keep_count(weights.size, 0.9)
+    dropped = np.abs(weights[kept.to_dense() == 0])
+    assert np.abs(kept.values).min() > dropped.max()
+    assert np.array_equal(kept.to_dense()[kept.to_dense() != 0], weights[kept.to_dense() != 0])
+    blocks = prune.block(weights, 0.5, 4, 4)
+    norms = np.square(weights).reshape(8, 4, 16, 4).sum(axis=(1, 3))
+    chosen = kept_of(blocks, 8, 4, 16, 4).all(axis=(1, 3))
+    assert norms[chosen].min() > norms[~chosen].max()
+
+
+def test_ties_and_zeros_do_not_change_counts():
+    ones = np.ones((6, 32), np.float32)
+    assert prune.magnitude(ones, 0.5).nnz == 96
+    assert set(prune.balanced(ones, 0.5, 4).row_lengths) == {16}
+    assert set(prune.balanced(ones, 0.99, 4).row_lengths) == {4}  # a range keeps at least one
+    assert prune.n_of_m(np.zeros((3, 8)), 2, 4).indices.tolist() == [0, 1, 4, 5] * 3
+
+
+def test_pruners_refuse_nan():
+    for pruner in (prune.magnitude, prune.balanced):
+        with pytest.raises(MatrixError, match="finite"):
+            pruner(np.array([[1.0, np.nan], [0.0, 1.0]]), 0.5)
+
+
+HASHES = {
+    "uniform:0": "a4a910d2fb23aa29", "equal_rows:0": "8c25fd1d69ab0a57", "cov:0.5:0": "03f44533074dc456",
+    "balanced:0": "6dd94e3f1a8b8276", "nm:2:4:0": "52ed162a817745f1", "block:8x8:0": "de6cfd264161840b",
+}  # fmt: skip
+MODELS = {
+    "ptb_balanced": "c69c16402f095a77", "vgg16_conv1_1_balanced": "24e591487a6c232b",
+    "vgg16_conv3_3_balanced": "0f213b8e221aa157", "timit_balanced": "da97ecc9b2a0b224",
+}  # fmt: skip
+"""Patterns of `balanced_models` as recorded."""
+
+
+def test_the_same_seed_gives_the_patterns_of_record():
+    models = {one.label: one for one in tables.load("balanced_models")}
+    assert {label: load_sparse(models[label]).pattern_hash() for label in MODELS} == MODELS
+    assert {source: load_sparse(problem(source)).pattern_hash() for source in HASHES} == HASHES
+    for source, known in HASHES.items():
+        assert load_sparse(problem(source[:-1] + "1")).pattern_hash() != known
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        *((source, "not understood") for source in (
+            "uniform", "uniform:x", "uniform:1:2", "cov:a:0", "block:8:0", "nm:2:0", "balanced:1:2:3", "magic:0", "",
+        )),
+        ("nm:3:5:0", "3:5 sparsity does not fit rows of 96"),
+        ("magnitude:ffn:0", "no such kind of layer was measured; there are: conv1x1_expand"),
+        ("pattern:pr8:some:0", "are not among"),
+        (f"standin:{CONVOLUTION}", "matrix is 64 x 576, problem p needs 64 x 96"),
+    ],
+)  # fmt: skip
+def test_wrong_sources_are_named(source, says):
+    with pytest.raises(MatrixError, match=says):
+        load_sparse(problem(source))
+
+
+def test_sddmm_patterns_have_the_shape_of_the_output():
+    matrix = load_sparse(problem("uniform:0", op="sddmm", m=10, k=300, n=20))
+    assert (matrix.m, matrix.k) == (10, 20)
+
+
+def test_convolution_columns_are_reordered():
+    conv = ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1)
+    plain = load_sparse(problem(f"standin:{CONVOLUTION}", m=64, k=576))
+    ordered = load_sparse(problem(f"standin:{CONVOLUTION}", op="conv2d", m=64, k=576, conv=conv))
+    assert np.array_equal(kept_of(ordered, 64, 64, 9), kept_of(plain, 64, 9, 64).transpose(0, 2, 1))
+
+
+def test_half_a_weight_is_dropped():
+    assert [prune.keep_count(*one) for one in ((5, 0.5), (6, 0.25), (10, 0.25), (4, 1.0))] == [2, 4, 7, 0]
+
+
+def test_surplus_entries_of_a_short_last_range_are_no_nonzeros():
+    dense = np.zeros((3, 7), np.float32)
+    dense[:, [0, 2, 3, 5, 6]] = np.arange(1, 16).reshape(3, 5)  # in ranges of 3, 3 and 1 columns
+    packed = BalancedMatrix.from_csr(CSR.from_dense(dense), 3)
+    assert (packed.width, packed.keep, packed.last_keep) == (3, 2, 1)
+    assert (packed.nnz, packed.values.size) == (15, 18)
+
+
+@pytest.mark.parametrize(("columns", "kind"), [(256, np.uint8), (257, np.uint16)])
+def test_positions_take_two_bytes_where_one_does_not_reach(columns, kind):
+    dense = np.zeros((2, columns), np.float32)
+    dense[:, [0, columns - 1]] = 1
+    packed = BalancedMatrix.from_csr(CSR.from_dense(dense), 1)
+    assert packed.positions.dtype == kind
+    np.testing.assert_array_equal(packed.to_csr().to_dense(), dense)
+
+
+@pytest.mark.parametrize("length", [3, 9])
+def test_vectors_and_kernels_are_whole_and_counted(length):
+    matrix = vectors(16, 36, 0.75, length, 1)
+    groups = kept_of(matrix, 16, 36 // length, length)
+    assert np.array_equal(groups.any(axis=2), groups.all(axis=2))
+    assert matrix.nnz == 16 * 36 // 4
+    with pytest.raises(MatrixError, match="do not fit rows of 37 columns"):
+        vectors(16, 37, 0.75, length, 1)
+
+
+def test_channels_are_a_smaller_dense_layer():
+    matrix = channels(64, 64 * 9, 0.75, 9, 0)
+    rows = np.flatnonzero(matrix.row_lengths)
+    inputs = np.flatnonzero(kept_of(matrix, 64, 64, 9).any(axis=(0, 2)))
+    assert rows.size == inputs.size == 32
+    assert kept_of(matrix, 64, 64, 9)[np.ix_(rows, inputs)].all()
+    assert matrix.nnz == 32 * 32 * 9
+
+
+@pytest.mark.parametrize("chosen", PATTERN_SETS)
+@pytest.mark.parametrize("mode", ["norm", "balanced", "uneven"])
+def test_patterns_keep_four_of_nine_weights_of_the_kernels_that_stay(chosen, mode):
+    matrix = patterns(32, 32 * 9, 0.875, chosen, mode, 0)
+    kept = kept_of(matrix, 32, 32, 9)
+    alive = kept.any(axis=2)
+    assert matrix.nnz == 4 * alive.sum() == 32 * 32 * 9 // 8
+    rows = {tuple(row) for row in PATTERN_SETS[chosen].tolist()}
+    assert len(rows) == int(re.sub("[a-z]", "", chosen))
+    assert {tuple(row) for row in kept[alive].tolist()} <= rows
+    assert (np.ptp(alive.sum(axis=1)) == 0) == (mode == "balanced")
+    if chosen == "centre8":
+        assert kept[alive][:, 4].all()
+
+
+def test_uneven_filters_vary_as_real_ones_do():
+    """Real ResNet-50 layers: 0.30 to 0.32 where the 1 in 3.6 kernels of largest norm stay."""
+    for filters, least, most in ((64, 0.3, 0.4), (256, 0.25, 0.35)):
+        found = patterns(filters, filters * 9, 1 - 4 / 9 / 3.6, "top8", "uneven", 0).row_lengths
+        assert least < found.std() / found.mean() < most
+
+
+def test_patterns_are_about_equally_common_on_normal_weights():
+    kept = kept_of(patterns(64, 64 * 9, 1 - 4 / 9, "pr8", "norm", 0), 64 * 64, 9)
+    shares = [(kept == one).all(axis=1).mean() for one in PATTERN_SETS["pr8"]]
+    assert min(shares) > 0.11
+    assert max(shares) < 0.14
+
+
+def test_what_patterns_can_not_be_is_refused():
+    for sparsity, k, words in ((0.5, 18, "leave no sparsity of 0.5"), (0.75, 20, "do not fit rows of 20 columns")):
+        with pytest.raises(MatrixError, match=words):
+            patterns(4, k, sparsity, "centre8", "norm", 0)
+    with pytest.raises(MatrixError, match="are not among"):
+        patterns(4, 18, 0.75, "other", "norm", 0)
+
+
+def test_sources_of_a_convolution():
+    shape = ConvShape(1, 8, 6, 6, 8, 3, 3, 1, 1)
+    for source, nonzeros in (("vector:3", 144), ("kernel:9", 144), ("pattern:pr8:balanced", 128), ("channel:9", 144)):
+        matrix = load_sparse(Problem("t", "t", "conv2d", 8, 72, 36, 0.75, f"{source}:0", conv=shape))
+        assert (matrix.m, matrix.k, matrix.nnz) == (8, 72, nonzeros)
+
+
+def test_a_queue_lets_others_go_ahead():
+    entries = np.array([[3, 1], [1, 3], [2, 2]])
+    # without one every input takes as long as its slowest element; element 0: 0-3, 3-4, 4-6; element 1: 0-1, 1-4, 4-6
+    assert utilisation(entries, [1, 2, 8]) == pytest.approx([12 / (2 * (3 + 3 + 2)), 1.0, 1.0])
+    assert utilisation(np.array([[0, 1]]), [1]) == [pytest.approx(0.5)]  # a clock to find none
+    assert utilisation(np.zeros((3, 2), int), [1, 2]) == [0.0, 0.0]
+
+
+def test_deeper_queues_never_lose():
+    entries = np.random.default_rng(0).poisson(3, (300, 16))
+    found = utilisation(entries, [1, 2, 4, 8, 16, 64])
+    assert found == sorted(found)
+    assert found[0] < 0.6 < 0.9 < found[-1]
+
+
+def test_entries_are_counted_where_they_lie_and_long_runs_are_broken():
+    dense = np.zeros((80, 3), np.float32)
+    dense[[0, 4, 1], [0, 0, 1]] = 1
+    dense[4 * 17 + 2, 2] = 1  # the 18th row of element 2: a run of 17 zeros
+    found = entries_by_element(CSR.from_dense(dense), 4)
+    assert found.tolist() == [[2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 2, 0]]
+
+
+@pytest.mark.parametrize(("m", "k"), [(64, 40), (65, 33)])
+def test_load_balance_aware_pruning_keeps_as_many_for_every_element(m, k):
+    balanced, whole = (elements(m, k, 0.9, count, 0) for count in (32, 1))
+    assert abs(balanced.nnz - whole.nnz) <= 32
+    each = [balanced.row_lengths[first::32].sum() for first in range(m % 32, 32)]
+    assert len(set(map(int, each))) == 1
+    assert len({int(whole.row_lengths[first::32].sum()) for first in range(32)}) > 1
+
+
+def test_rows_are_counted_once():
+    """Packing goes by bands of rows: counting all of them for each took minutes at a million rows."""
+    matrix = generate.uniform(6, 8, 0.5, 0)
+    assert matrix.row_lengths is matrix.row_lengths
+    assert matrix.row_lengths.sum() == matrix.nnz

@@ -1,0 +1,175 @@
+"""A kernel that is not about as fast as its authors' code does not judge; the authors' times do, or nobody."""
+
+import dataclasses
+import math
+
+import pytest
+from fake_claim_records import AUTHORS_GPU, CLAIMS, GPU, Judged, judged, names, row
+from fake_records import write
+
+from nnzbench.data.problems.tables import load
+from nnzbench.papers.claims import peers
+from nnzbench.papers.claims.verdicts import NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER
+
+TIMES = peers.read()[2]
+
+
+def theirs(session, code, **which):
+    """The least time of a code on each problem of a session: by label and level."""
+    rows = TIMES[(TIMES["session"] == session) & (TIMES["code"] == code) & (TIMES["math"] == "f32")]
+    for column, value in which.items():
+        rows = rows[rows[column] == value]
+    return rows.groupby(["label", "sparsity"])["median_us"].min().to_dict()
+
+
+def products(gain, level="90"):
+    """Table 1 at a level: the paper's kernel is `gain` times as fast as the author's code, cuBLAS as in its session."""
+    original, dense = theirs("table1", "sparsert"), theirs("table1", "cublas")
+    rows = []
+    for problem in load("sparsert_table1", False):
+        key = (problem.name[:2], problem.sparsity)
+        if problem.dtype == "f32" and f"_{level}_" in problem.name:
+            same = {name: getattr(problem, name) for name in ("m", "k", "n", "sparsity", "source")}
+            rows += [
+                row(problem.name, "sparsert_paper", original[key] / gain, "mb8_nb4_gy1", **same),
+                row(problem.name, "cublas", dense[key], "f32_rowmajor", **same),
+                row(problem.name, "cusparse", 3 * dense[key], "csr_alg1_col", **same),
+                row(problem.name, "cusparse", dense[key] / 3, "csr_alg2_row", **same),
+            ]
+    return rows
+
+
+def geomean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+@pytest.mark.parametrize("gain", [0.9, 1.1, 1.6, 0.5])
+def test_authors_times_judge_where_the_kernel_is_not_about_as_fast(tmp_path, gain):
+    one = judged(tmp_path, products(gain), gpu=AUTHORS_GPU)["sparsert-spmm-90"]
+    original, dense = theirs("table1", "sparsert", sparsity=0.9), theirs("table1", "cublas", sparsity=0.9)
+    their_ratio = geomean([dense[key] / us for key, us in original.items()])
+    assert one.authors == pytest.approx(gain)
+    assert one.measured == pytest.approx(their_ratio * gain)
+    far = not 0.85 <= gain <= 1.15
+    assert math.isnan(one.measured_authors) != far
+    assert one.verdict == WEAKER  # 1.5 of 3.4
+    if far:
+        assert one.measured_authors == pytest.approx(their_ratio)
+        assert "(20 of 20)" in one.note
+
+
+def test_a_verdict_that_only_a_faster_kernel_reaches_is_not_given(tmp_path):
+    """3.4 at 2.3 times the authors' speed, whose own 1.5 is weaker. Against cuSPARSE of its time theirs is 4.5."""
+    found = judged(tmp_path, products(2.3), gpu=AUTHORS_GPU)
+    assert found["sparsert-spmm-90"].measured == pytest.approx(3.4, rel=0.1)
+    assert found["sparsert-spmm-90"].verdict == WEAKER
+    old = found["sparsert-cusparse-90"]
+    assert old.measured_authors == pytest.approx(3 * found["sparsert-spmm-90"].measured_authors)  # csr_alg1_col's
+    assert (found["sparsert-cublas-over-cusparse"].verdict, old.baseline_today) == (REPRODUCED, "best cuSPARSE fp32")
+    assert found["sparsert-cublas-over-cusparse"].verdict_today == "contradicted"
+    assert old.verdict_today == "contradicted"  # half as fast as csr_alg2_row
+
+
+def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_path):
+    ablated = [
+        row(name, kernel, us, "mb1_nb1_gy1", "sparsert_ablation")
+        for name in names("sparsert_ablation")
+        for kernel, us in (("sparsert_paper", 1.0), ("sparsert_rolled", 20.0))
+    ]
+    near = products(1.0)
+    write(tmp_path / "near" / AUTHORS_GPU / "sparsert_ablation", ablated)
+    assert judged(tmp_path / "near", near, gpu=AUTHORS_GPU)["sparsert-unrolling"].verdict == REPRODUCED
+    write(tmp_path / "far" / AUTHORS_GPU / "sparsert_ablation", ablated)
+    one = judged(tmp_path / "far", products(1.5), gpu=AUTHORS_GPU)["sparsert-unrolling"]
+    assert (one.verdict, one.measured) == (NOT_COMPARABLE, pytest.approx(20.0))
+    assert "1.50 times" in one.reason
+
+
+def test_a_kernel_that_is_far_on_the_authors_gpu_judges_on_none(tmp_path):
+    rows = products(2.0)
+    write(tmp_path / AUTHORS_GPU / "sparsert_table1", rows)
+    write(tmp_path / GPU / "sparsert_table1", [dataclasses.replace(one, gpu=GPU) for one in rows])
+    one = Judged(tmp_path, GPU)["sparsert-spmm-90"]
+    assert (one.verdict, one.authors) == (NOT_COMPARABLE, pytest.approx(2.0))
+    assert "H200" in one.reason
+
+
+def convolutions(gain, layers="1234"):
+    original, dense = theirs("table3", "sparsert"), theirs("table3", "cudnn")
+    rows = []
+    for problem in load("sparsert_table3", True):
+        level = 0.91 if problem.sparsity < 0.93 else 0.96
+        key = (problem.name[:2], level if problem.name[:2] != "04" else 0.95)
+        sizes = {name: getattr(problem, name) for name in ("m", "k", "n", "source", "op")}
+        same = {**sizes, "shape": str(problem.shape), "experiment": "sparsert_table3", "sparsity": level}
+        us = original[key] / gain if key in original and not (key[0] == "04" and level == 0.91) else 50.0
+        rows.append(row(problem.name, "cudnn", dense.get(key, 100.0), "f32_nchw_plan01", **same))
+        if key[0][1] in layers:
+            rows.append(row(problem.name, "sparsert_conv_paper", us, "checked_mb8_nb4_gy1", **same))
+    return rows
+
+
+@pytest.mark.parametrize("layers", ["1234", "23", ""])
+def test_problems_that_the_authors_did_not_time_leave_the_printed_number_too(tmp_path, layers):
+    """At 90 % the last of four layers; with some rows of the paper's kernel or none theirs judge as well."""
+    found = judged(tmp_path, convolutions(3.0, layers), gpu=AUTHORS_GPU)
+    half, full = found["sparsert-conv-90"], found["sparsert-conv-95"]
+    assert half.measured_authors == pytest.approx(1.757, abs=0.01)
+    assert half.verdict == REPRODUCED  # the paper's three are 2.18
+    assert "2.18" in half.note
+    assert ("No time of `sparsert_conv_paper` is recorded" in half.note) == (not layers)
+    assert (full.verdict, full.measured_authors) == (WEAKER, pytest.approx(2.58, abs=0.01))
+    assert found["sparsert-conv-most"].verdict == WEAKER
+    assert math.isnan(half.measured) == (not layers)
+    always = found["sparsert-conv-always"]  # the fourth layer might be slower at 90 %
+    assert always.verdict == (NOT_COMPARABLE if layers else NOT_MEASURABLE)
+    assert "7 of 8" in always.reason
+
+
+def test_a_verdict_holds_for_every_reading_of_what_the_paper_leaves_open(tmp_path):
+    def rows(projection):
+        return [
+            row(name, kernel, us, variant, "ese_lstm")
+            for name in names("ese_lstm", "_b32_")
+            for kernel, variant, us in (
+                ("cusparse", "csr_default_col", 12.0 if name.startswith("gates") else projection),
+                ("cublas", "f32_rowmajor", 10.0),
+            )
+        ]
+
+    assert CLAIMS["ese-gpu"].obstacle
+    assert judged(tmp_path / "same", rows(13.0))["ese-gpu"].verdict == REPRODUCED
+    other = judged(tmp_path / "other", rows(40.0))["ese-gpu"]
+    assert (other.verdict, other.measured) == (NOT_COMPARABLE, pytest.approx(20 / 52))
+    assert "0.25×" in other.reason
+
+
+def test_where_the_authors_times_judge_they_do_so_on_every_reading(tmp_path):
+    """The kernel itself is on a par in none: it is twice as fast as theirs."""
+    sputnik = [row(one, "sputnik", 1e3, "heuristic_x") for one in names("sparsert_table1", "_90_")]
+    one = judged(tmp_path, [*products(2.0), *sputnik], gpu=AUTHORS_GPU)["sparsert-sputnik-large"]
+    mine, other = theirs("table1", "sparsert"), theirs("table1", "sputnik", choice="heuristic")
+    assert one.measured_authors == pytest.approx(
+        geomean([other[f"{at}", 0.9] / mine[f"{at}", 0.9] for at in range(17, 21)])
+    )
+    assert (one.verdict, one.reason) == (REPRODUCED, "")
+    assert "All 4 readings" in one.note
+
+
+def test_a_gain_is_held_between_two_gpus_once_both_are_recorded(tmp_path):
+    def write_gpu(gpu, us):
+        rows = [
+            row(name, kernel, time, gpu=gpu)
+            for name in names("sparsert_table1")
+            for kernel, time in (("sparsert_paper", us), ("cublas", 10.0))
+        ]
+        rows = [dataclasses.replace(r, variant="f32_rowmajor") if r.kernel == "cublas" else r for r in rows]
+        write(tmp_path / gpu / "sparsert_table1", rows)
+
+    def found():
+        return Judged(tmp_path, "tesla-t4")["sparsert-t4-over-v100"]
+
+    write_gpu("tesla-t4", 2.0)
+    assert found().verdict == NOT_MEASURABLE
+    write_gpu("tesla-v100-sxm2-16gb", 3.0)
+    assert (found().verdict, found().measured, found().problems) == (REPRODUCED, 100.0, "22 of 22")

@@ -1,0 +1,150 @@
+import json
+
+import numpy as np
+import pytest
+from commands import invoke
+from fake_records import failed as fake_failed
+from fake_records import record
+
+from nnzbench.results import runs
+from nnzbench.results.records import shown
+from nnzbench.results.records.record import NOT_TIMED, RecordError, append
+from nnzbench.results.runs import compare
+
+
+def row(us=10.0, spread=0.1, samples=25, clock=1980.0, **changes):
+    times = {"median_us": us, "q1_us": us - spread / 2, "q3_us": us + spread / 2, "samples": samples}
+    return record(**{**times, "sm_clock_mhz": clock, "selected": False, **changes})
+
+
+def failed(**changes):
+    return fake_failed(row(**changes), "wrong", "relative error 1")
+
+
+def verdict(before, after):
+    (found,) = compare([before], [after]).rows
+    return found.verdict
+
+
+def verdicts(rng, policy, before, after):
+    """Of two runs' rows as a GPU gives them: a shift of each time, noise with a tail, event steps when cold."""
+
+    def measured(at, us):
+        run_to_run = 1 + rng.normal(0, 0.01)  # as seen between runs on an H200
+        samples = us * run_to_run * (1 + np.abs(rng.normal(0, 0.01, 21)) + rng.exponential(0.002, 21))
+        if policy == "cold":
+            samples = np.maximum(np.round(samples / 0.032), 1) * 0.032
+        q1, median, q3 = np.quantile(samples, [0.25, 0.5, 0.75])
+        times = {"median_us": median, "q1_us": q1, "q3_us": q3, "samples": 21}
+        clock = 1980.0 * (1 + rng.normal(0, 0.003))
+        return record(problem=f"p{at}", policy=policy, sm_clock_mhz=clock, selected=False, **times)
+
+    old, new = ([measured(at, us) for at, us in enumerate(times)] for times in (before, after))
+    return [one.verdict for one in compare(old, new).rows]
+
+
+@pytest.mark.parametrize("policy", ["hot", "cold"])
+def test_two_runs_of_one_build_are_never_called_different(policy):
+    rng = np.random.default_rng(3)
+    times = np.exp(rng.uniform(np.log(1.5), np.log(500), 500))
+    found = verdicts(rng, policy, times, times)
+    assert not {"FASTER", "SLOWER"} & set(found)
+    assert found.count("SAME") > 475
+
+
+@pytest.mark.parametrize("policy", ["hot", "cold"])
+def test_a_real_difference_of_thirty_percent_is_found_and_one_of_twelve_is_not_called_same(policy):
+    rng = np.random.default_rng(4)
+    times = np.exp(rng.uniform(np.log(20.0), np.log(500), 300))
+    assert verdicts(rng, policy, times, 1.3 * times).count("SLOWER") > 285
+    assert verdicts(rng, policy, 1.3 * times, times).count("FASTER") > 285
+    assert verdicts(rng, policy, times, 1.12 * times).count("SAME") < 15
+
+
+def test_the_change_is_told_with_its_bounds():
+    (found,) = compare([row(100.0, spread=2.0, samples=25)], [row(150.0, spread=3.0, samples=25)]).rows
+    old = 3.5 * 1.2533 * 2.0 / 1.349 / 5 + 0.025
+    new = 3.5 * 1.2533 * 3.0 / 1.349 / 5 + 0.025
+    assert found.ratio == pytest.approx(1.5)
+    assert (found.low, found.high) == pytest.approx(((150 - new) / (100 + old), (150 + new) / (100 - old)))
+
+
+def test_a_difference_within_the_noise_or_that_only_the_clock_makes_is_unclear():
+    assert verdict(row(10.0, spread=4.0), row(11.0, spread=4.0)) == "UNCLEAR"
+    assert verdict(row(100.0, clock=1980.0), row(120.0, clock=1650.0)) == "UNCLEAR"
+    assert verdict(row(100.0, clock=1980.0), row(120.0, clock=1980.0)) == "SLOWER"
+    assert verdict(row(100.0, clock=None), row(120.0, clock=None)) == "SLOWER"
+
+
+def test_a_kernel_that_stopped_being_correct_is_failed_and_a_regression():
+    result = compare([row()], [failed()])
+    assert result.rows[0].verdict == "FAILED"
+    assert result.regressed
+
+
+def test_a_candidate_that_the_second_run_did_not_time_for_being_far_behind_is_no_failure():
+    behind = fake_failed(row(), "unsupported", f"{NOT_TIMED}over 4 times as slow as another candidate")
+    result = compare([row()], [behind])
+    assert (result.rows, result.only_before, result.regressed) == ((), 1, False)
+
+
+def test_rows_of_one_run_only_are_counted_not_compared():
+    result = compare([row(), row(variant="gone")], [row(), row(variant="new1"), row(variant="new2")])
+    assert (len(result.rows), result.only_before, result.only_after) == (1, 1, 2)
+
+
+def write(path, *rows):
+    append(path / "records.csv", rows)
+    return str(path)
+
+
+def test_command_exits_1_on_a_regression_and_says_which_row(tmp_path):
+    a, b = write(tmp_path / "a" / "x", row(100.0)), write(tmp_path / "b" / "x", row(150.0))
+    result = invoke("compare", a, b)
+    assert result.exit_code == 1
+    assert "SLOWER" in result.output
+    assert "+50.0 %" in result.output
+    assert invoke("compare", b, a).exit_code == 0
+    same = invoke("compare", a, a, "--json")
+    assert json.loads(same.output)["counts"] == {"SAME": 1, "only_before": 0, "only_after": 0}
+    (one,) = json.loads(invoke("compare", a, b, "--json").output)["rows"]
+    assert (one["before_us"], one["after_us"], one["verdict"]) == (100.0, 150.0, "SLOWER")
+    assert one["ratio"] == pytest.approx(1.5)
+    assert one["ratio_low"] < 1.5 < one["ratio_high"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"gpu": "other-gpu"}, "only runs on one GPU compare"), ({"variant": "other"}, "nothing to compare")],
+)
+def test_runs_on_two_gpus_or_without_a_row_in_common_are_refused(tmp_path, changes, words):
+    result = invoke("compare", write(tmp_path / "a", row()), write(tmp_path / "b", row(**changes)))
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_runs_that_do_not_compare_are_refused_before_their_rows_are_taken_apart(tmp_path, monkeypatch):
+    """Which takes a minute for all that is recorded on a GPU."""
+    monkeypatch.setattr(runs, "records_of", None)
+    write(tmp_path / "a", row())
+    write(tmp_path / "b", row(gpu="other-gpu"))
+    with pytest.raises(RecordError, match="only runs on one GPU compare"):
+        runs.compare_files(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(RecordError, match="has no run of the experiments and the GPU"):
+        runs.compare_with_results(tmp_path / "a", tmp_path / "results")
+
+
+def test_only_rows_with_a_text_that_is_not_inert_are_made_anew():
+    rows = [row(), row(reason="<b>")]
+    found = shown.records(rows)
+    assert found[0] is rows[0]
+    assert found[1].reason == "‹b›"
+
+
+def test_a_file_that_is_no_records_file_is_refused(tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("a,b\n1,2\n")
+    result = invoke("compare", bad, bad)
+    assert result.exit_code == 2
+    assert "bad.csv" in result.output
+    assert invoke("compare", tmp_path, tmp_path).exit_code == 2

@@ -1,0 +1,135 @@
+"""The two forms of records: which file counts, and that nothing is lost or added between them."""
+
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import invoke
+from fake_records import failed, record, table1, write
+
+from nnzbench.results.records.files import export, folders, has_records, records_file
+from nnzbench.results.records.record import RecordError, append, read_frame, read_records, read_table, write_parquet
+from nnzbench.results.result_set import load
+
+ROWS = [
+    record(selected=True, reason='ended early, "clearly" behind', shape="n1_c2", sparsity=0.9),
+    failed(record(problem="ü, with a comma", registers=None, compile_ms=None), "unsupported", "no sm_75 form"),
+    record(policy="check", device="cpu", median_us=None, q1_us=None, q3_us=None, samples=None),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    append(tmp_path / "gpu" / "experiment" / "records.csv", ROWS)
+    return tmp_path / "gpu" / "experiment"
+
+
+def test_a_journal_comes_back_from_parquet_byte_for_byte(folder):
+    journal = (folder / "records.csv").read_bytes()
+    published = export(folder, "parquet")
+    assert [path.name for path in folder.iterdir()] == ["records.parquet"]
+    assert read_records(published) == ROWS
+    once = published.read_bytes()
+    assert export(folder, "csv").read_bytes() == journal
+    assert export(folder, "parquet").read_bytes() == once
+
+
+def test_an_empty_number_is_null_and_an_empty_word_is_not(folder):
+    table = pq.read_table(export(folder, "parquet"))
+    assert table["median_us"].null_count == 1 + 1
+    assert table["variant"].null_count == table["reason"].null_count == 0
+    assert (table.schema.field("nnz").type, table.schema.field("selected").type) == (pa.int64(), pa.bool_())
+    assert table.schema.metadata is None
+
+
+def test_the_published_file_is_read_where_there_is_no_journal_and_both_are_refused(folder):
+    assert (records_file(folder).name, folders(folder.parents[1], "*/*")) == ("records.csv", [folder])
+    journal = (folder / "records.csv").read_bytes()
+    export(folder, "parquet")
+    assert (records_file(folder).name, folders(folder.parents[1])) == ("records.parquet", [folder])
+    (folder / "records.csv").write_bytes(journal)
+    with pytest.raises(RecordError, match="delete the other"):
+        records_file(folder)
+    assert not has_records(folder.parent)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("status", "fine", "row 2: status 'fine'"),
+        ("m", -1, "row 2: column 'm': -1 is not a count"),
+        ("median_us", 3.0, "row 2: a row with status 'unsupported' can't hold a time"),
+        ("flops", float("inf"), "row 2: column 'flops': 'inf' is not a finite number"),
+        ("schema", "nnzbench/0", "row 2: column 'schema'"),
+        ("kernel", None, "column 'kernel'"),
+    ],
+)
+def test_a_row_of_parquet_that_breaks_the_schema_is_named(folder, column, value, said):
+    table = read_table(folder / "records.csv")
+    cells = table[column].to_pylist()
+    cells[1] = value
+    at = table.schema.get_field_index(column)
+    spoilt = table.set_column(at, pa.field(column, table.schema.field(at).type), [cells])
+    pq.write_table(spoilt, folder / "records.parquet")
+    with pytest.raises(RecordError, match=rf"records\.parquet(, |: ){said}"):
+        read_table(folder / "records.parquet")
+
+
+def test_another_parquet_file_or_none_at_all_is_one_sentence(tmp_path):
+    path = tmp_path / "records.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(RecordError, match="not the nnzbench/2 column list"):
+        read_table(path)
+    path.write_bytes(b"schema,experiment")
+    with pytest.raises(RecordError, match="not a readable Parquet file"):
+        read_table(path)
+
+
+def test_a_set_without_rows_keeps_its_columns(tmp_path):
+    append(tmp_path / "records.csv", [])
+    assert list(read_frame(export(tmp_path, "parquet"))) == list(read_table(tmp_path / "records.parquet").column_names)
+
+
+def test_reports_are_the_same_of_either_form(tmp_path):
+    rows = table1(policies=("hot",))
+    journal = load(write(tmp_path / "a", rows))
+    export(write(tmp_path / "b", rows), "parquet")
+    assert load(tmp_path / "b").frame.equals(journal.frame)
+
+
+def test_what_contradicts_a_row_of_parquet_is_named_by_its_row(tmp_path):
+    append(tmp_path / "records.csv", [record(), record(problem="q"), record()])
+    export(tmp_path, "parquet")
+    with pytest.raises(RecordError, match=r"records\.parquet, row 3, column 'variant': repeats row 1$"):
+        load(tmp_path)
+
+
+def test_the_command_converts_every_set_below_a_folder_in_place(folder):
+    append(folder / "standin" / "records.csv", ROWS)
+    result = invoke("export", folder.parents[1], "--to", "parquet")
+    assert (result.exit_code, result.stdout.split(" as ")[0]) == (0, "2 result sets")
+    assert {path.name for path in folder.rglob("records.*")} == {"records.parquet"}
+
+
+def test_the_command_leaves_the_sets_alone_where_it_writes_elsewhere(folder, tmp_path):
+    out = tmp_path / "out"
+    assert invoke("export", folder.parents[1], "--to", "csv", "--out", out).exit_code == 0
+    assert (out / "gpu/experiment/records.csv").read_bytes() == (folder / "records.csv").read_bytes()
+
+
+def test_the_command_refuses_what_holds_no_records_and_two_sets_for_one_place(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    nothing = invoke("export", tmp_path / "empty", "--to", "csv")
+    assert (nothing.exit_code, "holds no records" in nothing.output) == (2, True)
+    append(tmp_path / "other" / "records.csv", ROWS)
+    both = invoke("export", folder, tmp_path / "other", "--to", "csv", "--out", tmp_path / "out")
+    assert (both.exit_code, "would both be written" in both.output) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_file_is_on_disk_before_it_stands_under_its_name(folder, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append((folder / "records.parquet").exists()))
+    write_parquet(folder / "records.parquet", read_table(folder / "records.csv"))
+    assert synced == [False]
