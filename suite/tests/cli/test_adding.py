@@ -86,10 +86,10 @@ def test_tests_that_look_at_all_kernels_and_experiments_pass(copy):
     root, _ = copy
     chosen = [f"cli/test_docs.py::test_{name}" for name in OF_DOCS]
     chosen += [f"cli/test_experiments.py::test_{name}" for name in OF_EXPERIMENTS]
-    chosen += [f"problems/test_tables.py::test_{name}" for name in OF_TABLES]
+    chosen += [f"data/problems/test_tables.py::test_{name}" for name in OF_TABLES]
     files = [
         f"suite/tests/{one}"
-        for one in (*chosen, "plans/test_roles.py::test_every_kernel_of_the_package_says_whose_it_is")
+        for one in (*chosen, "core/test_roles.py::test_every_kernel_of_the_package_says_whose_it_is")
     ]
     run(root, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files)
 

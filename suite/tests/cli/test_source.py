@@ -1,4 +1,4 @@
-"""What the source keeps to: no import circles, and no time divided by a time outside `facts/`.
+"""What the source keeps to: no import circles, and no time divided by a time outside `results/`.
 
 Modules do not go round in circles, late imports inside functions counted like others; that rooms do not is for the
 import linter to say. What pages, index.html, `compare` and `best` show are ratios of facts.

@@ -68,7 +68,7 @@ def test_where_the_first_folders_file_is_damaged_the_next_ones_counts(roots):
 
 def test_one_damaged_matrix_does_not_end_the_check_of_the_collection(roots, monkeypatch):
     """What `pytest -m gpu` runs over every real matrix, with the processor in the GPU's place."""
-    path = Path(__file__).resolve().parents[1] / "gpu" / "test_gpu_collection.py"
+    path = Path(__file__).resolve().parents[2] / "gpu" / "test_gpu_collection.py"
     spec = importlib.util.spec_from_file_location("gpu_collection", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
