@@ -6,8 +6,10 @@ import difflib
 import errno
 import importlib
 import importlib.util
+import io
 import os
 import signal
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -47,6 +49,11 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a locale without such a letter is no reason to say nothing
+        return super().main(*args, **extra)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -20,6 +20,7 @@ from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.results import marks
 from nnzbench.results.records import shown
 from nnzbench.results.records.beside import MEMORY, TUNING
+from nnzbench.results.records.csv_rows import SNAPSHOT_BYTES, plain
 from nnzbench.results.records.files import records_file
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import KEY, RecordError, frame_of, place
@@ -242,6 +243,7 @@ def read_environment(folder: Path, name: str) -> dict[str, Any]:
     refuse_links(path)
     if not path.is_file():
         return {}
+    plain(path, SNAPSHOT_BYTES)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

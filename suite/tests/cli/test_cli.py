@@ -1,5 +1,6 @@
 """What commands do, on a pretended GPU: which rows they write where, and what they say."""
 
+import io
 import json
 import subprocess
 import sys
@@ -20,6 +21,15 @@ from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import About
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records.record import read_records
+
+
+def test_a_locale_without_a_letter_does_not_end_in_a_traceback(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "latin-1"))
+    monkeypatch.setattr("nnzbench.cli.list.command.callback", lambda **_: print("49 ± 1 – × µ"))
+    main(["list", "experiments"], standalone_mode=False)
+    sys.stdout.flush()
+    assert written.getvalue().decode("latin-1").startswith("49 ± 1 ? × µ")
 
 
 def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):

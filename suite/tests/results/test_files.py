@@ -8,9 +8,13 @@ import pytest
 from commands import invoke
 from fake_records import failed, record, table1, write
 
+from nnzbench.results.records.beside import MEMORY, TUNING
+from nnzbench.results.records.csv_rows import MOST_BYTES
 from nnzbench.results.records.files import export, folders, has_records, records_file
 from nnzbench.results.records.record import RecordError, append, read_frame, read_records, read_table, write_parquet
-from nnzbench.results.result_set import load
+from nnzbench.results.result_set import load, read_environment
+
+TABLE = {table.file: table for table in (TUNING, MEMORY)}
 
 ROWS = [
     record(selected=True, reason='ended early, "clearly" behind', shape="n1_c2", sparsity=0.9),
@@ -133,3 +137,34 @@ def test_the_file_is_on_disk_before_it_stands_under_its_name(folder, monkeypatch
     monkeypatch.setattr(os, "fsync", lambda number: synced.append((folder / "records.parquet").exists()))
     write_parquet(folder / "records.parquet", read_table(folder / "records.csv"))
     assert synced == [False]
+
+
+@pytest.mark.parametrize("kind", ["long", "pipe", "device"])
+@pytest.mark.parametrize("command", ["compare", "export"])
+def test_what_is_no_plain_file_of_a_fit_size_is_one_sentence_and_not_read(folder, tmp_path, kind, command):
+    """Reading them takes all memory, or waits for ever."""
+    other = tmp_path / "other" / "records.csv"
+    append(other, ROWS)
+    path = folder / "records.csv"
+    if kind == "long":
+        os.truncate(path, MOST_BYTES + 1)  # sparse
+    else:
+        path.unlink()
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    call = {
+        "compare": ("compare", str(path), str(other)),
+        "export": ("export", str(folder), "--to", "parquet", "--out", str(tmp_path / "out")),
+    }[command]
+    done = invoke(*call)
+    assert done.exit_code == 2, done.output
+    with pytest.raises(RecordError):  # as a report reads it
+        load(folder)
+    assert "is longer than" in done.output or "is not a plain file" in done.output or "is a link" in done.output
+
+
+@pytest.mark.parametrize("name", ["tuning.csv", "memory.csv", "environment.json"])
+def test_what_lies_beside_records_is_held_to_a_size_too(folder, name):
+    (folder / name).touch()
+    os.truncate(folder / name, MOST_BYTES + 1)
+    with pytest.raises(RecordError, match="is longer than"):
+        read_environment(folder, name) if name.endswith("json") else TABLE[name].read(folder)

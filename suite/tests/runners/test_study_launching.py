@@ -1,5 +1,7 @@
 """The summary of ways of launching, of times that are known."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -29,4 +31,5 @@ def test_the_page_tells_each_program_each_way_and_by_method(runner):
     text = runner.page("GPU", table())
     assert text.count("| pair |") == text.count("| loop |") == len(US)
     assert text.count("| magnitude pruning |") == text.count("| l0 regularization |") == 3
+    assert re.search(r"\| pair \| 1\.60 \| \+6\.0 \|", text)
     assert set(launching.PROGRAMS) == set(US)

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
-from nnzbench.results.records.csv_rows import RecordError, append_rows
+from nnzbench.results.records.csv_rows import RecordError, append_rows, plain
 
 Scope = Literal["first", "some", "all"]
 """Of a kernel's candidates: those of its rule and its paper, untuned; as many as `--quick` or `--candidates` let be
@@ -188,6 +188,7 @@ class Table(Generic[Row]):
         path = folder / self.file
         if not path.is_file():
             return []
+        plain(path)
         hints = get_type_hints(self.kind)
 
         def cell(row: dict[str, str], one: Field[Any]) -> Any:

@@ -25,7 +25,7 @@ from nnzbench.core import paths
 from nnzbench.kernels.registry import about
 from nnzbench.results.records import schema1
 from nnzbench.results.records.csv_rows import RecordError as RecordError
-from nnzbench.results.records.csv_rows import append_rows
+from nnzbench.results.records.csv_rows import append_rows, plain
 
 SCHEMA = "nnzbench/2"
 
@@ -271,6 +271,7 @@ def read_table(path: Path) -> Any:
 
     Raises `RecordError` naming file, line (of Parquet: row) and column; a cut-off last line is an error too.
     """
+    plain(path)
     return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nnzbench.data.problems import tables
 from nnzbench.results.records.beside import TABLES
+from nnzbench.results.records.csv_rows import MOST_BYTES
 from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders, gpus_of
 from nnzbench.results.records.record import RecordError
 
@@ -30,7 +31,6 @@ STEPS = {
 NAME = "manifest.json"
 SCHEMA = "nnzbench-manifest/1"
 FILES = (JOURNAL, PUBLISHED, *TABLES)
-MOST_BYTES = 1 << 30
 _ABOVE = 4
 """Folders between a set and the top of its archive, at most: `<gpu>/<experiment>/as-sm_75/standin/`."""
 

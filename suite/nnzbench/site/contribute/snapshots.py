@@ -25,6 +25,7 @@ from nnzbench.devices.gpu import slug
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records.beside import ENERGY, TUNING, Scope, Tuning, Window
+from nnzbench.results.records.csv_rows import SNAPSHOT_BYTES
 from nnzbench.results.records.record import Record
 from nnzbench.results.records.selection import listed
 from nnzbench.results.records.shown import DEEPEST, LONGEST, TABLES
@@ -156,7 +157,6 @@ def _first(found: Iterable[Any], column: str) -> Iterable[tuple[Any, int]]:
 
 
 Snapshot = dict[str, Any]
-MOST_BYTES = 1 << 20
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _NUMBERS = re.compile(r"peaks\..*|gpu\.(.*_bytes|.*_mhz|.*_w|sms|compute_processes)|host\.processor_count")
@@ -234,8 +234,8 @@ def _read(folder: Path, name: str) -> Snapshot:
     path = folder / name
     if not path.is_file():
         raise ValueError("is missing")
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"is longer than {MOST_BYTES} bytes")
+    if path.stat().st_size > SNAPSHOT_BYTES:
+        raise ValueError(f"is longer than {SNAPSHOT_BYTES} bytes")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):

@@ -73,7 +73,7 @@ def test_report_judges_the_claims_of_every_gpu_that_has_rows_of_any(tmp_path):
     assert not (tmp_path / GPU / "claims.md").exists()
     write(tmp_path / GPU / "sparsert_table1", more)
     build.build(tmp_path, ["sparsert_table1"])
-    assert (tmp_path / GPU / "claims.md").is_file()
+    assert "5.00× **reproduced** (11 of 11)" in (tmp_path / GPU / "claims.md").read_text()
     assert {path.name for folder in build.find(tmp_path).values() for path in folder} == {"sparsert_table1"}
 
 

@@ -1,0 +1,22 @@
+"""The published 95 % interval of a mean of ratios, against the one that statistics has for it."""
+
+import numpy as np
+import pytest
+
+from nnzbench.results.table import _mean
+
+
+@pytest.mark.parametrize("geometric", [False, True])
+def test_the_interval_is_that_of_95_percent(geometric):
+    drawn = np.random.default_rng(3).normal(0.0, 0.2, 400)
+    ratios = np.exp(drawn) if geometric else 2.0 + drawn
+    mean, low, high = _mean(ratios, np.ones(400), np.arange(400), geometric)
+    inside = np.log if geometric else np.asarray
+    half = 1.96 * drawn.std(ddof=1) / np.sqrt(400)
+    assert (inside(high) - inside(mean), inside(mean) - inside(low)) == pytest.approx((half, half), rel=0.07)
+
+
+def test_patterns_of_one_matrix_are_drawn_together():
+    ratios, of = np.repeat([1.0, 3.0], 50), np.repeat([0, 1], 50)
+    assert _mean(ratios, np.ones(100), of, False) == (2.0, 1.0, 3.0)
+    assert _mean(ratios, np.repeat([3.0, 1.0], 50), of, False) == (1.5, 1.0, 3.0)
