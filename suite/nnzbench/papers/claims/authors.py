@@ -57,7 +57,8 @@ class Authors:
         return (one for match in MATCHES if match.authors and wanted(match) for one in self._blocks_of(match))
 
     def checks(self, asked: Quantity) -> list[Check]:
-        """Each paper's kernel among the sides: on the claim's problems, else on all of its experiment, else on any.
+        """Each paper's kernel among the sides: on the claim's problems, else on all of its experiment, else on those of
+        its kind, else on any.
 
         None of a quantity that is not of its speed.
         """
@@ -74,8 +75,10 @@ class Authors:
             for at in _answers(block, side)
         ]
         own = [rows for block, rows in answering if block.experiment == asked.experiment]
+        alike = [rows for block, rows in answering if asked.experiment in block.match.alike]
         claimed = [rows.merge(self.cases(asked), on="problem") for rows in own]
-        wider = {"this claim": claimed, asked.experiment: own, "other experiments": [rows for _, rows in answering]}
+        others = [rows for _, rows in answering]
+        wider = {"this claim": claimed, asked.experiment: own, "its kind": alike, "other experiments": others}
         for of, some in wider.items():
             pairs = pd.concat([rows[["us", "over_us"]].dropna() for rows in some]) if some else pd.DataFrame()
             if count := len(pairs):
@@ -110,7 +113,8 @@ class Authors:
     def _side(self, block: Block, asked: Quantity, baseline: bool) -> pd.Series[float]:
         """By case: the session's time of the authors' code or the dense library that a side names.
 
-        Of another library the recorded one, by as much as the dense product is longer in the session.
+        Of a dense product the less of that and the recorded one, as torch asks for few of a library's algorithms; of
+        another library the recorded one, by as much as the dense product is longer in the session.
         """
         side = (asked.baseline if baseline else asked.subject) or asked.subject
         same = self._blocks(lambda match: match.session == block.match.session)
@@ -123,16 +127,17 @@ class Authors:
             us = theirs[0]
         elif _of_a_paper(side):
             return pd.Series(dtype=float)
-        elif side.kernels and set(side.kernels) <= _dense(block, side.math):
-            us = block.fastest(block.match.dense, math_class=side.math)
         else:
             data = self._records.data(asked.experiment)
             rows = data.times(side) if data else pd.DataFrame(columns=["problem", "policy", "median_us"])
-            here = rows[rows["policy"] == "hot"].set_index("problem")["median_us"]
-            scale = table.divide(
-                block.rows.assign(us=block.rows["dense_here"], over_us=block.rows["dense_theirs"], printed=math.nan)
-            )
-            us = block.rows["problem"].map(here) * scale["ratio"]
+            here = block.rows["problem"].map(rows[rows["policy"] == "hot"].set_index("problem")["median_us"])
+            if side.kernels and set(side.kernels) <= _dense(block, side.math):
+                us = pd.concat([block.fastest(block.match.dense, math_class=side.math), here], axis=1).min(axis=1)
+            else:
+                scale = table.divide(
+                    block.rows.assign(us=block.rows["dense_here"], over_us=block.rows["dense_theirs"], printed=math.nan)
+                )
+                us = here * scale["ratio"]
         cases = self._cases(asked.experiment, asked.group, baseline)
         return block.rows.assign(us=us).merge(cases, on="problem").groupby("case")["us"].min()
 

@@ -54,6 +54,8 @@ class Match:
     dense: str = "cublas"
     any_pattern: bool = False
     """Whether the records' patterns may be others than the session's, where none are the same."""
+    alike: tuple[str, ...] = ()
+    """Experiments with matrices of the session's kind, none of which it has."""
     authors: bool = True
     """Whether the code is of the authors of the paper whose kernel answers to it."""
     caveat: str = ""
@@ -68,9 +70,10 @@ _ONE_LAYOUT = (
     "the fastest of all layouts."
 )
 MATCHES = (
-    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK),
+    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK,
+          alike=("sputnik_dlmc",)),
     Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK),
-    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK),
+    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK, alike=("sputnik_figure1",)),
     Match("SparseRT's products", "sparsert", "table1", ("sparsert_table1", "sparsert_ablation"),
           (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper's tilings, searched"),),
           any_pattern=True,

@@ -54,7 +54,7 @@ class Verdict(Published):
     authors: float = math.nan
     """How many times as fast as its authors' code the kernel is (of two, the one further off); NaN where not known."""
     measured_authors: float = math.nan
-    """The number from the authors' own times, which judges where the kernel is not about as fast."""
+    """The number from the authors' own times, which must say the same where the kernel is not about as fast."""
     verdict: str = NOT_MEASURABLE
     problems: str = ""
     """`n of m`: how many of the claim's problems were recorded with both times."""
@@ -139,11 +139,15 @@ def _judge(claim: Claim, records: Records, authors: Authors) -> Verdict:
     far = [one for one in checks if one.far]
     alone = bool(checks) and not hot.have
     theirs = _authors_number(claim, authors) if far or alone else _Theirs()
-    if claim.readings and not far:
+    if claim.readings:
         words["hot"], reason = _of_all(claim, [hot, *map(records.measure, claim.readings)], words["hot"], reason)
     if (not claim.obstacle or claim.readings) and ((far and hot.have) or theirs.words):
-        words |= dict.fromkeys(words, NOT_COMPARABLE) | theirs.words
-        reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {theirs.why}"
+        why = (
+            theirs.why or f"{theirs.note.removesuffix('.')}: {theirs.words.get('hot')}, by the records {words['hot']}."
+        )
+        agreed = {name for name, word in theirs.words.items() if alone or words[name] == word}
+        words |= dict.fromkeys(words, NOT_COMPARABLE) | {name: theirs.words[name] for name in agreed}
+        reason = "" if words["hot"] in JUDGED else f"{(far or checks)[0].words} {why}"
     elif alone and not math.isnan(theirs.value):
         reason = f"{reason} {theirs.why}"
     words |= dict.fromkeys(_flattered(found, words), UNDECIDED)
@@ -205,7 +209,7 @@ def _authors_number(claim: Claim, authors: Authors) -> _Theirs:
         return _Theirs(value=hot.value, why=f"{note}: not all of the claim's problems.")
     words = {name: _held(replace(claim, obstacle=""), one)[0] for name, one in found.items()}
     others = [authors.measure(one) for one in claim.readings]
-    words["hot"], why = _of_all(claim, [hot, *others], words["hot"], claim.obstacle)
+    words["hot"], why = _of_all(claim, [hot, *others], NOT_COMPARABLE if others else words["hot"], claim.obstacle)
     return _Theirs(words if words["hot"] in JUDGED or not others else {}, hot.value, f"{note}.", why)
 
 
