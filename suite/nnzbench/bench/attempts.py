@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from nnzbench.bench import memory
+from nnzbench.bench.moved import MOST_MS, astray
 from nnzbench.bench.session import Session
 from nnzbench.bench.subject import Subject
 from nnzbench.bench.timing import FAR_BEHIND, Measurement, StoppingRule
@@ -135,6 +136,8 @@ class Attempts:
     """Every row recorded is added here too, where there is a list."""
     tried: list[Tried] | None = None
     """Every outcome is added here too, with its samples, where there is a list."""
+    followed: set[tuple[str, str, str]] = field(default_factory=set)
+    """Problems, dtypes and kernels whose result follows other weights."""
     short: Counter[str] = field(default_factory=Counter)
     """By kernel, candidates that have no row because other processes had the memory of a shared GPU."""
 
@@ -188,6 +191,8 @@ class Attempts:
             )
             if not ours:
                 outcome = self._possible(subject, kernel, candidate.math, outcome)
+            if outcome.status == "ok" and candidate.plan is not None:
+                outcome = self._follows(subject, kernel, candidate, outcome)
             if outcome.status == "ok" and problem.op in memory.OPS:
                 outcome = self._memory(problem, kernel, candidate, progress) or outcome
         for policy, measured in outcome.measurements.items():
@@ -213,6 +218,24 @@ class Attempts:
             limit = roofline_us(work, self.session.peaks, policy, math)
             if limit is not None and measured.median < LEAST_OF_LIMIT * limit:
                 return replace(outcome, status="wrong", reason=impossible(measured.median, limit), measurements={})
+        return outcome
+
+    def _follows(self, subject: Subject, kernel: str, candidate: Candidate, outcome: Outcome) -> Outcome:
+        """The outcome, wrong where the result does not follow other weights: once a problem and kernel."""
+        key = (subject.problem.name, subject.problem.dtype, kernel)
+        slow = (outcome.prepare_ms or 0.0) > MOST_MS
+        if key in self.followed or slow or candidate.truth is not None or subject.moved is None:
+            return outcome
+        try:
+            with self.session.work.on_gpu("checking"):
+                known, device = self.session.kernels[kernel], self.session.device
+                said = astray(known, candidate, subject.problem, subject.moved, device)
+        except (Exception, SystemExit) as error:
+            failed = failure(error)
+            return replace(failed, reason=f"over other weights: {failed.reason}")
+        if said:
+            return replace(outcome, status="wrong", reason=f"over other weights: {said}", measurements={})
+        self.followed.add(key)
         return outcome
 
     def add(self, subject: Subject, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
+from nnzbench.bench.moved import Moved, moved
 from nnzbench.bench.outside import Outside, outside
 from nnzbench.bench.phases import Phases
 from nnzbench.data.matrices.formats import MatrixError
@@ -36,6 +37,11 @@ class Subject:
     def outside(self) -> Outside | None:
         """What kernels that are not ours must follow, drawn at the first of them."""
         return outside(self.problem, self.operands, self.truth) if self.operands else None
+
+    @functools.cached_property
+    def moved(self) -> Moved | None:
+        """The same with other weights; None where the results of these don't follow at once."""
+        return moved(self.problem, self.operands, self.truth()) if self.operands else None
 
 
 class Subjects:
