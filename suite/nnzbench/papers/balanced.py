@@ -23,9 +23,7 @@ from nnzbench.report.page import (
     Lines,
     Made,
     Page,
-    Pivot,
     Printed,
-    Published,
     RatioTable,
     View,
 )
@@ -144,7 +142,6 @@ def balanced_figure1() -> Page:
         figures=(Drawn("tradeoff", "Perplexity against time by pattern of zeros", _tradeoff_figure, why),),
         tables=(
             Made("Perplexity and time of each pattern", tradeoff, why, collapsed=False),
-            Published("The paper's perplexities", "balanced_table4_perplexity"),
         ),
         baseline=CUBLAS,
     )  # fmt: skip
@@ -161,7 +158,7 @@ LARGE_PATTERNS = tuple(Group(words="a pattern each", cases=r"[a-z]+_(b\d_keep\d+
 def _ideal(view: View) -> pd.DataFrame | None:
     """Times of the balanced products beside what equation 9 allows them; the dense time is its median."""
     balanced, rows = own(), []
-    cells = view.cells((balanced, CUBLAS), Group(where="pattern == 'balanced'"))
+    cells = view.cells((balanced, CUBLAS), Group(where="pattern == 'balanced'"), view.policy)
     for (n, policy), some in cells.groupby(["n", "policy"], sort=False):
         times = some[some["subject"] == balanced.label]
         dense = float(some.loc[some["subject"] == CUBLAS.label, "median_us"].median())
@@ -211,19 +208,13 @@ def balanced_figure4() -> Page:
                   printed=Printed("the paper's balanced kernel", _printed_figure4)),
         ),
         tables=(
-            RatioTable("Over other patterns with as many zeros",
+            RatioTable("Balanced over other patterns with as many zeros",
                        Comparison((MAPPING, best), OTHERS, LARGE_PATTERNS), collapsed=False),
-            Pivot("Over cuBLAS fp32 at each level", (MAPPING, best, *OTHERS), "ratio", CUBLAS,
-                  ("n", "subject"), "level"),
             Crossings("Zeros from which on cuSPARSE with random zeros is as fast as cuBLAS fp32", RANDOM, CUBLAS,
                       ("pattern",), group=random, collapsed=True),
-            Made("The ideal of equation 9, µs", _ideal, "the formula's times are in no record"),
-            Pivot("µs at each level", (CUBLAS, TF32, *OTHERS, MAPPING, best),
-                  rows=("n", "subject"), columns="level"),
-            Pivot("Percent of the roofline", (MAPPING, best), "roofline", rows=("n", "subject"), columns="level",
-                  group=Group(where="pattern == 'balanced'")),
-            Published("The paper's times, µs, read off its plot", "balanced_figure4_digitised"),
+            Made("Balanced products and the ideal of equation 9, µs", _ideal, "the formula's times are in no record"),
         ),
+        facts=(Comparison((MAPPING, best, *OTHERS), (CUBLAS,), by=("n", "level")),),
         baseline=CUBLAS,
     )  # fmt: skip
 
@@ -280,14 +271,10 @@ def balanced_models() -> Page:
                  CUBLAS, x="layer", panels="", printed=Printed("the paper's balanced kernel", _printed_models)),
         ),
         tables=(
-            RatioTable("Over other patterns of equal accuracy",
+            RatioTable("Balanced over other patterns of equal accuracy",
                        Comparison((MAPPING, best), OTHERS, MODELS_PATTERNS), collapsed=False),
-            Pivot("Over cuBLAS fp32, layer by layer", sides, "ratio", CUBLAS, rows=("layer", "pattern", "level")),
-            Pivot("µs of one product of each layer", (CUBLAS, TF32, *sides), rows=("layer", "pattern", "level")),
-            Published("The paper's PTB LSTM, µs", "balanced_table1_ptb_lstm"),
-            Published("The paper's VGG-16, µs", "balanced_table2_vgg16"),
-            Published("The paper's TIMIT LSTM, µs", "balanced_table3_timit"),
         ),
+        facts=(Comparison(sides, (CUBLAS,), by=("layer", "pattern", "level")),),
         baseline=CUBLAS,
     )  # fmt: skip
 

@@ -10,11 +10,11 @@ import pandas as pd
 from nnzbench.core import paths
 from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.report.page import Answer, Dots, Made, Page, Printed, View
 from nnzbench.report.text import GAP
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
-from nnzbench.results.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, MATHS, Selector, kernel, own, word
+from nnzbench.results.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, Selector, kernel, own
 from nnzbench.results.table import Comparison
 
 PAPER = "Direct sparse convolution (2021)"
@@ -76,32 +76,19 @@ def direct_conv_codebook() -> Page:
                  panels=""),
         ),
         tables=(
-            RatioTable("All four layers", Comparison((CODEBOOK_F16, CODEBOOK, STORED_F16, STORED),
-                                                     (STORED_F16, STORED, *dense), (LAYERS,))),
             Made("The paper's quantisers on six real pruned 3×3 layers, before retraining", _quantisers,
                  "errors are in no record", collapsed=False),
-            Pivot("µs of each layer", every, rows=("size", "level")),
         ),
+        facts=(Comparison((CODEBOOK_F16, CODEBOOK, STORED_F16, STORED), (STORED_F16, STORED, *dense), (LAYERS,)),),
         arithmetic="fp32 is IEEE fp32 with TF32 off; fp16 weights and images, sums in fp32",
     )  # fmt: skip
 
 
-def _parts(math: str) -> tuple[Selector, ...]:
-    """What its times contain, and cuDNN by layout."""
-    return (
-        own(math),
-        MAPPING[math],
-        kernel("direct_conv", math, "paper_counts_sbs[248]$", "with a count per channel"),
-        kernel("direct_conv", math, "paper_sbs[248]_padding_timed$", "padding timed"),
-        *(Selector(f"cuDNN {MATHS[math]}, {form.upper()}", ("cudnn",), math, word(form)) for form in ("nchw", "nhwc")),
-    )
-
-
 def _of_a_table(
     question: str, intro: str, attributes: str, answered: Mapping[str, Group], groups: tuple[Group, ...],
-    gains: Callable[[str, View], pd.DataFrame], printed: str, title: str, x: str = "layer", panels: str = "pattern",
+    gains: Callable[[str, View], pd.DataFrame], title: str, x: str = "layer", panels: str = "pattern",
 ) -> Page:  # fmt: skip
-    """The page of table 6, 7 or 8; `answered` by claims, `gains` the paper's in an arithmetic, `printed` its times."""
+    """The page of table 6, 7 or 8; `answered` by claims, `gains` the paper's in an arithmetic."""
     paper, ours, paper_f16, ours_f16 = sides = (MAPPING["f32"], own(), MAPPING["f16"], own("f16"))
     paper_gains = [
         Printed("the paper, V100, over its cuDNN", functools.partial(gains, dtype)) for dtype in ("f32", "f16")
@@ -125,15 +112,7 @@ def _of_a_table(
             Dots("speedup_f16", f"{title}: fp16 over best cuDNN fp16", (ours_f16, paper_f16, CUDNN_TF32), CUDNN_F16, x,
                  panels, printed=paper_gains[1]),
         ),
-        tables=(
-            RatioTable("Over the paper's mapping", Comparison((ours,), (paper,), groups)),
-            RatioTable("cuDNN's fp16 over its TF32", Comparison((CUDNN_F16,), (CUDNN_TF32,), groups)),
-            Pivot("µs of each layer, batch 128", (ours, ours_f16, paper, paper_f16, CUDNN, CUDNN_TF32, CUDNN_F16),
-                  rows=("layer", "pattern", "level")),
-            Pivot("What those times contain in fp32, µs", _parts("f32"), rows=("layer", "pattern", "level")),
-            Pivot("The same in fp16, µs", _parts("f16"), rows=("layer", "pattern", "level")),
-            Published("The paper's times, V100 with cuDNN 8.2.2, ms", printed),
-        ),
+        facts=(Comparison((ours,), (paper,), groups), Comparison((CUDNN_F16,), (CUDNN_TF32,), groups)),
         baseline=CUDNN,
     )  # fmt: skip
 
@@ -166,7 +145,7 @@ def direct_conv_table6() -> Page:
         "its order, batch 128.",
         r"(?P<layer>\d\d)_(?P<pattern>equal|uniform)",
         {"direct-vgg-last": last, "": equal}, (last, equal, uniform),
-        _gains6, "direct_conv_table6_vgg16", "3×3 layers of VGG-16",
+        _gains6, "3×3 layers of VGG-16",
     )  # fmt: skip
 
 
@@ -190,7 +169,7 @@ def direct_conv_table7() -> Page:
         "The paper does not say how large the images are: 32×32 fits its times, 56×56 is ResNet-50's own.",
         r"(?P<layer>c\d+_d\d+_\d+)_(?P<pattern>equal|uniform)",
         {"direct-pointwise": small, "": equal}, (small, equal, uniform),
-        _gains7, "direct_conv_table7_resnet50_1x1", "1×1 layers of ResNet-50",
+        _gains7, "1×1 layers of ResNet-50",
     )  # fmt: skip
 
 
@@ -219,7 +198,7 @@ def direct_conv_table8() -> Page:
         r"(?P<layer>filter\d)(?:_(?P<pattern>uniform))?",
         dict(zip(("direct-1d-2-83", "direct-1d-3-83"), answered, strict=True)),
         (*answered, *every, Group(words="both filters with zeros anywhere, 77 to 87.5 %", like="filter?_uniform")),
-        _gains8, "direct_conv_table8_cnn1d", "1-D layers", x="label", panels="level",
+        _gains8, "1-D layers", x="label", panels="level",
     )  # fmt: skip
 
 
@@ -271,12 +250,8 @@ def direct_conv_table9() -> Page:
             Dots("blocks", "Direct convolution without a tuned number of thread blocks", extremes, STORED,
                  panels="subject", printed=Printed("the paper's mean of the network, V100", _printed9)),
         ),
-        tables=(
-            RatioTable("Over the whole batch in one block", Comparison((STORED, OURS), (WHOLE_BATCH,), NETWORKS)),
-            Pivot("Layer by layer over the tuned sub-batch", (*sub_batches, *extremes), "ratio", STORED),
-            Pivot("µs of each layer", (*sub_batches, *extremes, OURS, CUDNN, CUDNN_TF32)),
-            Published("Loss of speed that the paper prints, V100", "direct_conv_table9_blocks", {
-                "layer": "layers", "thread_blocks": "thread blocks", "performance_decrease_percent": "loss (%)",
-            }),
+        facts=(
+            Comparison((STORED, OURS), (WHOLE_BATCH,), NETWORKS),
+            Comparison((*sub_batches, *extremes), (STORED,), by=("label", "size")),
         ),
     )  # fmt: skip

@@ -10,9 +10,8 @@ import pandas as pd
 from nnzbench.core import paths
 from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.report.page import Answer, Dots, Made, Page, Printed, RatioTable, View
 from nnzbench.results.groups import Group
-from nnzbench.results.result_set import each
 from nnzbench.results.selector import (
     CUBLAS,
     CUSPARSE,
@@ -89,12 +88,9 @@ def eie_activations() -> Page:
         ),
         tables=(
             Made("Share of clocks in which EIE's 64 elements work, by depth of their queues (simulated)",
-                 partial(_queues, "eie_activations"),
-                 "a simulation, not times of a GPU", collapsed=False),
-            RatioTable("Over zeros read, in the same arithmetic",
-                       Comparison((COLUMNS, COLUMNS_F16), (READ, READ_F16), (SKIPPED, FULL, ALL_USED))),
-            Pivot("µs of every layer", (*SERIES, CUSPARSE, FP16), rows=("layer", "inputs")),
+                 partial(_queues, "eie_activations"), "a simulation, not times of a GPU"),
         ),
+        facts=(Comparison((COLUMNS, COLUMNS_F16), (READ, READ_F16), (SKIPPED, FULL, ALL_USED)),),
         baseline=READ,
     )  # fmt: skip
 
@@ -177,29 +173,18 @@ def eie_format() -> Page:
                  (eie, eie32, *sparse[:2], row_stream), FP16, x="layer", panels="batch", group=UNIFORM_LAYERS),
         ),
         tables=(
-            RatioTable("Over the next best sparse kernel on the same matrix",
+            RatioTable("EIE's format over the next best sparse kernel on the same matrix",
                        Comparison((EIE,), (OTHERS,), (*LAYERS, *LARGE)), collapsed=False),
-            RatioTable("Over balanced rows, both on the balanced twins",
-                       Comparison((eie, eie32), (BALANCED,), TWINS), collapsed=False),
-            RatioTable("Every kernel over best dense fp16", Comparison((DENSE, *sparse, eie32, eie), (FP16,), LAYERS)),
-            RatioTable("The same on the balanced twins", Comparison(twins, (FP16,), TWINS)),
-            Pivot("Over the next best sparse kernel, layer by layer", (EIE,), "ratio", OTHERS, ("layer",), "batch",
-                  UNIFORM_LAYERS),
-            Pivot("Over balanced rows, twin by twin", (eie,), "ratio", BALANCED, ("layer",), "batch", BALANCED_ROWS),
-            *(
-                Pivot(f"µs at batch {batch}", (FP16, DENSE, *sparse, eie32, eie), rows=("layer", "size", "level"),
-                      group=group)
-                for batch, group in zip((1, 8), LAYERS, strict=True)
-            ),
-            *(
-                Pivot(f"µs of the balanced twins at batch {batch}", (FP16, *twins), rows=("layer",), group=group)
-                for batch, group in zip((1, 8), TWINS, strict=True)
-            ),
-            Published("The paper's µs at batch 1, on a Titan X and on EIE's chip", "eie_table4_us",
-                      {"layer": "layer", "platform": "on", "matrix": "matrix", "time_us": "µs"},
-                      "batch == 1 and (platform == 'GPU' and matrix == 'dense' or platform == 'EIE_actual')"),
+            RatioTable("EIE's format over balanced rows, both on the balanced twins",
+                       Comparison((eie, eie32), (BALANCED,), TWINS)),
             Made("Bytes of the weights per nonzero", _bytes, "counts a format's entries"),
             Made("What the codebook costs real pruned weights in accuracy", _accuracy, "errors are in no record"),
+        ),
+        facts=(
+            Comparison((DENSE, *sparse, eie32, eie), (FP16,), LAYERS),
+            Comparison(twins, (FP16,), TWINS),
+            Comparison((EIE,), (OTHERS,), (UNIFORM_LAYERS,), ("layer", "batch")),
+            Comparison((eie,), (BALANCED,), (BALANCED_ROWS,), ("layer", "batch")),
         ),
         baseline=FP16,
         arithmetic="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; the codebook's values are fp16 numbers in both",
@@ -244,17 +229,7 @@ def eie_table4() -> Page:
                  x="layer", panels="batch",
                  printed=Printed("cuSPARSE over cuBLAS in the paper, Titan X", _printed_table4)),
         ),
-        tables=(
-            RatioTable("Every library and kernel over cuBLAS fp32",
-                       Comparison((*dense[1:], *sparse), (CUBLAS,), BATCHES)),
-            *(
-                Pivot(f"µs at batch {batch}", (*dense, *sparse), rows=("layer", "size", "level"), group=group)
-                for batch, group in zip((1, 64), BATCHES, strict=True)
-            ),
-            Published("The paper's µs per image on a Titan X", "eie_table4_us",
-                      {"layer": "layer", "matrix": "matrix", "batch": "batch", "time_us": "µs per image"},
-                      "platform == 'GPU'"),
-        ),
+        facts=(Comparison((*dense[1:], *sparse), (CUBLAS,), BATCHES),),
         energy=Comparison((CUSPARSE_COLUMN, SPARSE), (FP16, CUBLAS), BATCHES),
         baseline=CUSPARSE,
     )  # fmt: skip
@@ -293,25 +268,8 @@ def _printed_lstm(view: View) -> pd.DataFrame:
     return pd.DataFrame({"layer": PRODUCTS, "batch": 32, "value": times["dense"] / times["sparse"]})
 
 
-def _steps(view: View) -> pd.DataFrame | None:
-    """Times of the two products and of both, one after another; a step without one of them has no line."""
-    times = view.cells(SIDES, UNIFORM).pivot_table(
-        index=["batch", "subject", "policy"], columns="layer", values="median_us", sort=False
-    )
-    if not set(PRODUCTS) <= set(times):
-        return None
-    times = times.dropna().assign(step=times["gates"] + times["projection"]).reset_index()
-    rows = [
-        {"batch": f"{batch:g}", "kernel": subject}
-        | {f"{part}, {row.policy}": getattr(row, part) for row in each(some) for part in (*PRODUCTS, "step")}
-        for (batch, subject), some in times.groupby(["batch", "subject"], sort=False)
-    ]
-    return pd.DataFrame(rows)
-
-
 def ese_lstm() -> Page:
     """ESE's comparison: a step of an LSTM of 1,024 cells, dense and with 90 % zeros."""
-    each_sparse = (CUSPARSE_COLUMN, CUSPARSE, kernel("sputnik"), own(), own("f16"))
     return Page(
         question="Is ESE's pruned LSTM faster in cuSPARSE than dense in cuBLAS?",
         intro="*ESE: Efficient Speech Recognition Engine with Sparse LSTM on FPGA* (FPGA 2017) prunes an LSTM of 1,024 "
@@ -335,17 +293,10 @@ def ese_lstm() -> Page:
                  printed=Printed("sparse over dense step in the paper, its GPU", _printed_lstm)),
         ),
         tables=(
-            Made("A step's products, µs", _steps, "sums of times", collapsed=False),
             Made("Share of clocks in which ESE's 32 elements work, by depth of their queues (simulated)",
-                 partial(_queues, "ese_lstm"),
-                 "a simulation, not times of a GPU"),
-            RatioTable("Pruned evenly over elements, over pruned as a whole",
-                       Comparison((SPARSE,), (replace(SPARSE, label=f"{SPARSE.label} on the latter"),), PRUNED)),
-            Pivot("µs pruned as a whole and evenly over elements", each_sparse, rows=("layer", "batch"),
-                  group=Group(words="matrices pruned both ways", where="kind == 'elements'")),
-            Published("The paper's step at batch 32", "ese_lstm_us",
-                      {"platform": "on", "matrix": "matrix", "time_us": "µs", "power_w": "watts"}, collapsed=False),
+                 partial(_queues, "ese_lstm"), "a simulation, not times of a GPU"),
         ),
+        facts=(Comparison((SPARSE,), (replace(SPARSE, label=f"{SPARSE.label} on the latter"),), PRUNED),),
         energy=Comparison((CUSPARSE_COLUMN, SPARSE), (FP16, CUBLAS), STEPS),
         baseline=CUSPARSE,
     )  # fmt: skip

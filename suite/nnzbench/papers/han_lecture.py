@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.core import architectures
 from nnzbench.core.gpus import data_sheets
 from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable, View
+from nnzbench.report.page import Answer, Dots, Made, Page, Printed, RatioTable, View
 from nnzbench.results.groups import ALL, Group
 from nnzbench.results.selector import (
     CUBLAS,
@@ -113,22 +113,11 @@ def granularity() -> Page:
                  (convolution, convolution32, _listed(CUDNN_F16)),
                  CUDNN_F16, "grain", "level", CONVOLUTIONS),
         ),
-        tables=(
-            *(
-                Pivot(f"As {group.words} in {MATHS[math]}: over the whole dense layer", (best, _listed(dense)), "ratio",
-                      dense, ("grain", "subject"), "level", group)
-                for math in forms
-                for best, dense, group in forms[math]
-            ),
-            *(
-                Pivot(f"As {group.words} in {MATHS[math]}: µs of every kernel",
-                      (*(kernel(name, math) for name in best.kernels), dense), rows=("grain", "level"), group=group)
-                for math in forms
-                for best, dense, group in forms[math]
-            ),
-            RatioTable("Of our kernels, cuSPARSELt and Sputnik at 87.5 % zeros",
-                       Comparison((own(), own("f16"), kernel("cusparselt", "f16"), kernel("sputnik")),
-                                  (CUBLAS, CUDNN, FP16, CUDNN_F16), AT_MOST)),
+        facts=(
+            *(Comparison((best, _listed(dense)), (dense,), (group,), ("grain", "level"))
+              for math in forms for best, dense, group in forms[math]),
+            Comparison((own(), own("f16"), kernel("cusparselt", "f16"), kernel("sputnik")),
+                       (CUBLAS, CUDNN, FP16, CUDNN_F16), AT_MOST),
         ),
         arithmetic="fp32 is IEEE fp32 with TF32 off; fp16 has sums in fp32",
     )  # fmt: skip
@@ -197,20 +186,13 @@ def nm_sparsity() -> Page:
         ),
         tables=(
             *(
-                RatioTable(f"Over cuBLAS and the best dense product in {MATHS[math]}",
+                RatioTable(f"2:4 products over cuBLAS and the best dense product in {MATHS[math]}",
                            Comparison((tuned[math], default[math]), (cublas[math], DENSE_OF[math]), (*groups, ALL)))
-                for math in DENSE_OF
-            ),
-            *(
-                Pivot(f"µs in {MATHS[math]}", (cublas[math], kernel("cublaslt", math), default[math], tuned[math]))
-                for math in DENSE_OF
-            ),
-            *(
-                Pivot(f"Every product in {MATHS[math]}, over cuBLAS", shown[math][1:], "ratio", cublas[math])
                 for math in DENSE_OF
             ),
             Made("What the units could give at most, 1e12 operations per second (NVIDIA's data sheets and whitepapers)",
                  peaks, "data sheets' numbers; nothing of them is measured"),
         ),
+        facts=tuple(Comparison(shown[math][1:], (cublas[math],), by=("label", "size")) for math in DENSE_OF),
         arithmetic="INT8 with 32-bit sums, fp16 with sums in fp32, and TF32 of fp32 operands, all on tensor cores",
     )  # fmt: skip

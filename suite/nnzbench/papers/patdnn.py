@@ -14,7 +14,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.sources import load_sparse
 from nnzbench.kernels.pattern_conv import STEPS, input_loads
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Dots, Made, Page, Pivot, Published, RatioTable, View
+from nnzbench.report.page import Answer, Dots, Made, Page, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
@@ -138,7 +138,6 @@ def patdnn() -> Page:
     """PatDNN on a GPU: pattern-pruned 3x3 layers of VGG-16 and ResNet-50, step by step, beside CSR, 2:4 and cuDNN."""
     steps = {math: tuple(step(name, math) for name in STEPS) for math in ("f32", "f16")}
     series = {"f32": (*steps["f32"][1:], TUNED), "f16": (*steps["f16"][1:], TUNED_F16)}
-    everything = (TUNED, TUNED_F16, *ROWS.values(), *GENERATED.values(), CUDNN, CUDNN_TF32, CUDNN_F16)
     return Page(
         question="Are 3×3 layers pruned to a few patterns faster on a GPU than dense ones, and by which of PatDNN's "
         "steps?",
@@ -165,32 +164,16 @@ def patdnn() -> Page:
                  group=Group(words="layers with 8 patterns", where="kind == 'top8'")),
         ),
         tables=(
-            *(
-                RatioTable(f"Each step over the one before, {word}",
-                           Comparison((*steps[math][1:], series[math][-1]), steps[math], GROUPS[:2]))
-                for math, word in (("f32", "fp32"), ("f16", "fp16"))
-            ),
-            Published("What the paper gives for each step, VGG-16 on a phone, times as fast", "patdnn_steps",
-                      {"device": "on", "step": "step", "least": "least", "most": "most"}),
-            *(
-                Pivot(f"Step by step in {word}, layer by layer, over none", series[math], "ratio", steps[math][0],
-                      ("layer",), group=SINGLE)
-                for math, word in (("f32", "fp32"), ("f16", "fp16"))
-            ),
-            Made("What the steps change, counted", _counts, "counts patterns, not times"),
+            Made("What the steps change in each layer, counted", _counts, "counts patterns, not times"),
             Made("Storage of VGG-16's 3×3 layers in CSR and FKW, fp32 weights", storage, "counts bytes of formats",
                  collapsed=False),
             Made("VGG-16's 13 layers by number of patterns, µs", _by_count, "sums of times"),
-            Published("The same in the paper, on a phone", "patdnn_table7",
-                      {"patterns": "patterns", "device": "on", "time_ms": "ms", "accuracy_percent": "top-5, %"}),
-            RatioTable("As many zeros anywhere over dense layers",
-                       Comparison((GENERATED["f32"], GENERATED["f16"], ROWS["f32"]), (CUDNN, CUDNN_TF32, CUDNN_F16),
-                                  (ANYWHERE,))),
-            RatioTable("2:4 products over dense convolutions", Comparison((TWO_FOUR,), (CUDNN_F16,), (AS_PRODUCTS,))),
-            Pivot("µs of each layer with 8 patterns", everything, rows=("layer", "batch"),
-                  group=Group(words="layers with 8 patterns", where="kind == 'top8'")),
-            Pivot("µs with as many zeros anywhere", (ROWS["f32"], GENERATED["f32"], GENERATED["f16"]), rows=("layer",),
-                  group=Group(words="layers with zeros anywhere", where="kind == 'uniform'")),
+        ),
+        facts=(
+            *(Comparison((*steps[math][1:], series[math][-1]), steps[math], GROUPS[:2]) for math in steps),
+            *(Comparison(series[math], (steps[math][0],), (SINGLE,), ("layer",)) for math in steps),
+            Comparison((GENERATED["f32"], GENERATED["f16"], ROWS["f32"]), (CUDNN, CUDNN_TF32, CUDNN_F16), (ANYWHERE,)),
+            Comparison((TWO_FOUR,), (CUDNN_F16,), (AS_PRODUCTS,)),
         ),
         baseline=CUDNN,
     )  # fmt: skip

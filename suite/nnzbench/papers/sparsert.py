@@ -11,7 +11,7 @@ import pandas as pd
 from nnzbench.data.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.data.problems.problem import stem_of
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, View
 from nnzbench.results.data import Data
 from nnzbench.results.groups import Group
 from nnzbench.results.records.files import has_records
@@ -56,18 +56,6 @@ GAINS = Comparison((WHOLE,), PARTS, LEVELS[:1], ("label", "size"), (ROLLED,))
 EACH = "one subject over several baselines, one of them at the subject's own tiling"
 
 
-def _gains(view: View) -> pd.DataFrame | None:
-    """The complete system over itself without a part, problem by problem."""
-    facts = view.compare(GAINS)
-    if facts.empty:
-        return None
-    facts = facts.assign(part=facts["baseline"].map(dict(zip([one.label for one in PARTS], WORDS, strict=True))))
-    cells = facts.pivot_table(index=["label", "size"], columns=["part", "policy"], values="ratio")
-    cells = cells[[(part, policy) for part in WORDS for policy in view.policies if (part, policy) in cells]]
-    cells.columns = [", ".join(one) for one in cells.columns]
-    return cells.reset_index().rename(columns={"label": "problem"})
-
-
 def _figure(view: View, title: str) -> Figure | None:
     from matplotlib.patches import Patch
 
@@ -109,13 +97,7 @@ def sparsert_ablation() -> Page:
         answers=tuple(Answer(LEVELS[0], WHOLE, one) for one in (own_best, *PARTS[:0:-1])),
         comparison=Comparison((WHOLE,), (ROLLED, own_best, *PARTS[1:], CUBLAS), LEVELS[:1], same_variant=(ROLLED,)),
         figures=(Drawn("gains", "What each part of SparseRT is worth", _figure, EACH),),
-        tables=(
-            Made("What each part is worth, problem by problem, times as fast", _gains, EACH, collapsed=False),
-            RatioTable("Every kernel over cuBLAS fp32",
-                       Comparison((ours, WHOLE, *PARTS[1:], own_best, pattern, TF32), (CUBLAS,), LEVELS[:1])),
-            Pivot("Every problem, µs", (ours, WHOLE, *PARTS[1:], own_best, pattern, CUBLAS, TF32),
-                  rows=("label", "size")),
-        ),
+        facts=(Comparison((ours, WHOLE, *PARTS[1:], own_best, pattern, TF32), (CUBLAS,), LEVELS[:1]),),
         baseline=CUBLAS,
     )  # fmt: skip
 
@@ -168,10 +150,10 @@ def sparsert_instances() -> Page:
         made=_answer,
         comparison=Comparison(SIDES, (FP16, DENSE), LEVELS),
         tables=(
-            Made("Instances of one size and level, hot", _spread, "compares times of one kernel with themselves",
-                 collapsed=False),
-            RatioTable("Size by size", Comparison(SIDES, (CUBLAS,), LEVELS, ("row",))),
+            Made("Times of the instances of one size and level, hot", _spread,
+                 "compares times of one kernel with themselves"),
         ),
+        facts=(Comparison(SIDES, (CUBLAS,), LEVELS, ("row",)),),
         baseline=CUSPARSE,
     )  # fmt: skip
 
@@ -204,11 +186,11 @@ def _orders(view: View) -> pd.DataFrame | None:
     facts = view.compare(Comparison((WHOLE,), (CUBLAS,), by=("label", "level")))
     both = facts.merge(_printed_table1(view)[["label", "level", "value"]], on=["label", "level"]).query("label <= '11'")
     rows = [
-        [f"{level:g}", policy, some["ratio"].rank().corr(some["value"].rank())]
-        for (policy, level), some in both.groupby(["policy", "level"], sort=False)
+        [f"{level:g}", some["ratio"].rank().corr(some["value"].rank())]
+        for level, some in both.query("policy == @view.policy").groupby("level", sort=False)
         if len(some) > 2
     ]
-    return pd.DataFrame(rows, columns=["zeros (%)", "policy", "rank correlation"]) if rows else None
+    return pd.DataFrame(rows, columns=["zeros (%)", "rank correlation"]) if rows else None
 
 
 def _synthetic(view: View) -> pd.DataFrame | None:
@@ -281,24 +263,18 @@ def sparsert_table1() -> Page:
                  group=MOBILENET),
         ),
         tables=(
-            RatioTable("Every kernel over best dense fp32", Comparison(every, (DENSE,), LEVELS)),
-            Pivot("Every problem, µs", every, rows=("label", "size", "level")),
-            Pivot("Every problem, useful TFLOP/s", (CUBLAS, CUSPARSE, paper, tuned, sputnik), "rate",
-                  rows=("label", "size", "level")),
-            Pivot("SparseRT over cuSPARSE (its figure 4d)", (paper,), "ratio", CUSPARSE,
-                  rows=("label", "size"), columns="level"),
-            RatioTable("cuBLAS over cuSPARSE", Comparison((CUBLAS,), (CUSPARSE, CUSPARSE_DEFAULT), LEVELS)),
-            RatioTable("Problems with both levels (its figure 5)", Comparison((paper,), (CUBLAS, CUSPARSE), FIRST)),
-            RatioTable("From 90 to 95 % zeros", Comparison((paper,), (sparser,), (SPARSER,))),
-            RatioTable("Over Sputnik (its figure 6)", Comparison((paper,), (tuned, sputnik), (SMALLER, LARGER))),
-            Pivot("Over Sputnik's fastest tiling, MobileNet V1", (paper, own()), "ratio", tuned, rows=("label", "size"),
-                  group=MOBILENET),
-            Published("Means that the paper states, on a T4", "sparsert_headlines",
-                      {"baseline": "over", "scope": "problems", "sparsity": "zeros", "value": "times as fast"},
-                      "claim == 'geomean_speedup'"),
             Made("Order of problems 1 to 11 by their speed-up over cuBLAS, here and on the paper's T4", _orders,
                  "a correlation of ranks is neither a time nor a ratio"),
             Made("Real and synthetic patterns, hot", _synthetic, "it compares two runs, in two folders"),
+        ),
+        facts=(
+            Comparison(every, (DENSE,), LEVELS),
+            Comparison((paper,), (CUSPARSE,), by=("label", "size", "level")),
+            Comparison((CUBLAS,), (CUSPARSE, CUSPARSE_DEFAULT), LEVELS),
+            Comparison((paper,), (CUBLAS, CUSPARSE), FIRST),
+            Comparison((paper,), (sparser,), (SPARSER,)),
+            Comparison((paper,), (tuned, sputnik), (SMALLER, LARGER)),
+            Comparison((paper, own()), (tuned,), (MOBILENET,), ("label", "size")),
         ),
         energy=Comparison((written_here(),), (FP16, DENSE)),
         baseline=CUBLAS,
@@ -347,10 +323,6 @@ def sparsert_table3() -> Page:
             Dots("speedup", "Sparse 3×3 convolutions of ResNet-50 (SparseRT's figure 7)", (paper, ours, direct), CUDNN,
                  printed=Printed("SparseRT's paper, T4", _printed_table3)),
         ),
-        tables=(
-            Pivot("Every problem, µs", (paper, ours, direct, CUDNN, first, CUDNN_TF32),
-                  rows=("label", "size", "level")),
-            RatioTable("cuDNN's own", Comparison((CUDNN, CUDNN_TF32), (first, CUDNN), LEVELS)),
-        ),
+        facts=(Comparison((CUDNN, CUDNN_TF32), (first, CUDNN), LEVELS),),
         findings=(_first_choice,),
     )  # fmt: skip

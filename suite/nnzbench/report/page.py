@@ -7,7 +7,7 @@ experiment has its page from a function of its name, which returns one `Page`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pandas as pd
@@ -52,6 +52,11 @@ class View:
         """Policies with a time, hot first."""
         return self.data.policies
 
+    @property
+    def policy(self) -> str:
+        """The page's, which its tables are of: as inside a model where that was recorded, else the first."""
+        return "stream" if "stream" in self.policies else next(iter(self.policies), "")
+
     def recorded(self, selectors: Sequence[Selector]) -> tuple[Selector, ...]:
         """Those that have a time."""
         have = {name for name, _ in present(self.frame)}
@@ -69,10 +74,12 @@ class View:
             self._asked[key] = table.compare(key[1], asked)
         return self._asked[key]
 
-    def cells(self, selectors: Sequence[Selector], group: Group = ALL) -> pd.DataFrame:
-        """Times of problems of a group with their attributes, and tflops, roofline (percent), memory_mb, subject."""
+    def cells(self, selectors: Sequence[Selector], group: Group = ALL, policy: str = "") -> pd.DataFrame:
+        """Times of problems of a group with their attributes, and tflops, roofline (percent), memory_mb, subject; of
+        one policy or of all."""
         rows = self.data.cells(selectors)
         rows = rows[rows["problem"].isin(self.data.of(group)["problem"])]
+        rows = rows[rows["policy"] == policy] if policy else rows
         return rows.assign(
             tflops=rows["gflops"] / 1e3, roofline=100 * rows["limit_share"], memory_mb=rows["memory_bytes"] / 1e6
         )
@@ -101,7 +108,7 @@ class View:
 
 @dataclass(frozen=True)
 class Answer:
-    """A sentence of the page's answer: one ratio, and what stands beside it."""
+    """One ratio, and what stands beside it; the page's first one is its verdict."""
 
     group: Group
     subject: Selector
@@ -110,14 +117,14 @@ class Answer:
     beside: tuple[Selector, ...] = ()
     """Further subjects over the same baseline."""
     paper_baseline: Selector | None = None
-    """What the paper divided by, where that is another; told second."""
+    """What the paper divided by, where that is another; told second, beside the paper's number."""
     claim: str = ""
     """Of `claims.csv`: the paper's number."""
 
 
 @dataclass(frozen=True)
 class RatioTable:
-    """Rows: subjects in groups; columns: baselines; in a cell the ratio under each policy, with its wins."""
+    """Rows: subjects in groups; columns: baselines; in a cell the ratio under the page's policy, with its wins."""
 
     title: str
     comparison: Comparison
@@ -126,7 +133,7 @@ class RatioTable:
 
 @dataclass(frozen=True)
 class Pivot:
-    """One value by two sets of attributes of problems."""
+    """One value by two sets of attributes of problems, under the page's policy."""
 
     title: str
     series: tuple[Selector, ...]
@@ -155,19 +162,6 @@ class Crossings:
 
 
 @dataclass(frozen=True)
-class Published:
-    """Columns of `datasets/published/<name>.csv` as the paper prints them."""
-
-    title: str
-    name: str
-    columns: dict[str, str] = field(default_factory=dict)
-    """What each is called here; all columns by their own names for none."""
-    where: str = ""
-    """Condition on its lines (`pandas.DataFrame.query`)."""
-    collapsed: bool = True
-
-
-@dataclass(frozen=True)
 class Made:
     """A table that needs code of its own; `why` says what no other kind can show."""
 
@@ -178,7 +172,7 @@ class Made:
     collapsed: bool = True
 
 
-Table = RatioTable | Pivot | Crossings | Published | Made
+Table = RatioTable | Pivot | Crossings | Made
 
 
 @dataclass(frozen=True)
@@ -281,11 +275,15 @@ class Page:
     intro: str
     """What is run: sizes, sources, what is peculiar. Markdown."""
     answers: tuple[Answer, ...] = ()
+    """The first with records is the page's verdict; the others are in `facts.csv`, and first where time is short."""
     comparison: Comparison | None = None
     """The first screen's table, open to see."""
     figures: tuple[Figure, ...] = ()
     """The first one stands on the first screen."""
     tables: tuple[Table, ...] = ()
+    """The first short one that is not collapsed stands on the first screen, the others open on a click."""
+    facts: tuple[Comparison, ...] = ()
+    """What `facts.csv` has and nothing draws."""
     energy: Comparison | None = None
     """Whose joules `nnzbench energy` measures, and over whose they are shown; None for an experiment without any."""
     findings: tuple[Callable[[View], str], ...] = ()

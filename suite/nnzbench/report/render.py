@@ -15,14 +15,14 @@ from nnzbench.kernels.registry import about
 from nnzbench.report import published
 from nnzbench.report.draw import kinds
 from nnzbench.report.page import Answer, Page, RatioTable, Table, View
-from nnzbench.report.tables import CLOCKS, ENERGY, MARK, energy_table, markdown_of, marks
-from nnzbench.report.text import GAP, LONG, commit, environment, markdown, recorded_on
+from nnzbench.report.tables import CARDS, CLOCKS, ENERGY, MARK, energy_table, markdown_of, marks
+from nnzbench.report.text import GAP, commit, environment, markdown, number, recorded_on
 from nnzbench.results import energy
 from nnzbench.results import table as facts_table
 from nnzbench.results.groups import ALL
 from nnzbench.results.result_set import ResultSet, each
 from nnzbench.results.selector import CONVOLUTIONS, DENSE, FP16, MATHS, PRODUCTS, TF32, kernels_in, own, present
-from nnzbench.results.table import APART, Comparison
+from nnzbench.results.table import Comparison
 
 
 class Shown(NamedTuple):
@@ -33,6 +33,14 @@ class Shown(NamedTuple):
     collapsed: bool = False
 
 
+OPEN, FOLDED = 15, 40
+"""Lines of a table on the first screen, and of one that opens on a click; the others are left out, and it says so."""
+WORDS = 30
+"""Of a page's verdict, at most."""
+FIGURES = 3
+"""Of a page, at most."""
+
+
 def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: Sequence[str] = ()) -> Path:
     """Writes the page's files into the folder of the results, and returns the path of its README.md.
 
@@ -40,12 +48,15 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
     """
     view = View(results, page.attributes)
     figures = [Shown(one.title, f"{one.name}.svg") for one in page.figures if kinds.save(one, view)]
-    first = RatioTable("", page.comparison) if page.comparison else None
+    comparison = cut(markdown_of(RatioTable("", page.comparison), view), OPEN) if page.comparison else ""
+    told = [*answers(page, view)]
     tables = [one for element in page.tables if (one := _table(element, view))]
+    first = next((one for one in tables if not one.collapsed), None)
     if page.energy and (joules := energy_table(page.energy, view)):
-        tables.insert(0, Shown(ENERGY, joules))
-    comparison = markdown_of(first, view) if first else ""
-    answer = page.made(view) if page.made else " ".join(answers(page, view)) or "Not recorded yet."
+        tables.insert(0, Shown(ENERGY, cut(joules, FOLDED), True))
+    for asked in page.facts:
+        view.compare(asked)
+    answer = page.made(view) if page.made else next(iter(told), "Not recorded yet.")
     shown = "".join((answer, comparison, *(one.text for one in tables)))
     text = (
         environment()
@@ -58,18 +69,17 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             answer=answer,
             comparison=comparison,
             mark=MARK if MARK in shown else "",
-            slow=CLOCKS if CLOCKS in shown else "",
-            apart=f"{100 * APART:.0f}",
-            figures=figures,
-            tables=tables,
+            gains=gains(results.frame) if MARK in shown else "",
+            clocks=clocks(results, CLOCKS if CLOCKS in shown else ""),
+            figures=figures[:FIGURES],
+            open=first,
+            tables=[one for one in tables if one is not first],
             findings=[*filter(None, (one(view) for one in page.findings))],
             untuned=untuned(results.frame),
-            gains=gains(results.frame),
-            failures=failures(results.frame, view.names()),
+            failures=cut(failures(results.frame, view.names()), OPEN),
             gaps=[*results.left_out, *gaps, *refused(results)],
             unmeasured=[*unmeasured],
-            recordings=[*recordings(results), *filter(None, [across(results)])],
-            clocks=clocks(results.frame),
+            recordings=recordings(results),
             beyond=beyond(results.frame),
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
         )
@@ -103,39 +113,42 @@ def generic(results: ResultSet) -> Page:
 
 def _table(element: Table, view: View) -> Shown | None:
     text = markdown_of(element, view)
-    return Shown(element.title, text, element.collapsed or text.count("\n") > LONG) if text else None
+    collapsed = element.collapsed or text.count("\n") > OPEN + 1
+    return Shown(element.title, cut(text, FOLDED), collapsed) if text else None
+
+
+def cut(text: str, most: int) -> str:
+    """A table's first lines, and of how many they are where there are more."""
+    lines = text.split("\n")
+    if len(lines) <= most + 2:
+        return text
+    return "\n".join([*lines[: most + 2], "", f"{most} of {len(lines) - 2} lines; the others are in the data."])
 
 
 def answers(page: Page, view: View) -> Iterator[str]:
-    """Sentences of the page's answer that have records."""
-    yield from filter(None, (_answer(one, view) for one in page.answers))
+    """The page's answers that have records, each a sentence; all that they compare is asked, for `facts.csv`."""
+    yield from [sentence for one in page.answers if (sentence := _answer(one, view))]
 
 
 def _answer(one: Answer, view: View) -> str:
-    """The sentence on one ratio: against the best a user could call today first, the paper's baseline second."""
+    """A verdict, the ratio behind it with its interval, and the paper's over what the paper divided by."""
     baselines = (one.baseline, *([one.paper_baseline] if one.paper_baseline else []))
     facts = view.compare(Comparison((one.subject, *one.beside), baselines, (one.group,)))
-    found = {(row.subject, row.baseline, row.policy): row for row in each(facts)}
-    policy, *others = view.policies or [""]
-    subject, baseline = one.subject.label, one.baseline.label
-    if (main := found.get((subject, baseline, policy))) is None:
+    mine = facts[(facts["policy"] == view.policy) & (facts["subject"] == one.subject.label)]
+    found = {row.baseline: row for row in each(mine)}
+    if (main := found.get(one.baseline.label)) is None:
         return ""
-    return (
-        environment()
-        .get_template("answer.md.j2")
-        .render(
-            one=one,
-            main=main,
-            policy=policy,
-            others=[row for name in others if (row := found.get((subject, baseline, name)))],
-            beside=[row for side in one.beside if (row := found.get((side.label, baseline, policy)))],
-            older=found.get((subject, one.paper_baseline.label, policy)) if one.paper_baseline else None,
-            claim=published.claim(one.claim) if one.claim else None,
-            counted=view.counted(one.group),
-            marks=marks,
-        )
-        .strip()
-    )
+    sides = sorted((main.low, main.high)) if main.n > 1 else (main.ratio / CARDS, main.ratio * CARDS)
+    word = "Faster" if sides[0] > 1 else "Slower" if sides[1] < 1 else "About even"
+    ratio = f"**{number(main.ratio)}×**{marks(main)}"
+    told = f"{word}: {main.group}, {one.subject.label} is {ratio} as fast as {one.baseline.label}"
+    interval = f" ({number(main.low)} to {number(main.high)})" if main.low != main.high else ""
+    older = found.get(one.paper_baseline.label) if one.paper_baseline else None
+    beside = f", {number(older.ratio)}×{marks(older)} over {older.baseline}" if older is not None else ""
+    paper = f"; the paper: {published.claim(one.claim)}" if one.claim else ""
+    longest = [f"{told}{interval}{beside}{paper}.", f"{told}{beside}{paper}."]
+    longest += [] if beside and paper else [f"{told}{paper}."]  # a paper's number is beside what it divided by
+    return next((text for text in longest if len(text.split()) <= WORDS), longest[-1])
 
 
 def refused(results: ResultSet) -> Iterator[str]:
@@ -146,8 +159,7 @@ def refused(results: ResultSet) -> Iterator[str]:
         yield f"Energy: every window was refused of {lost} of {len(right)} candidates (`energy.csv` says why)."
 
 
-LOW = 1 - APART
-"""Share of the usual clock below which a time is counted as measured at a lower one."""
+TWO_RUNS = "../../../docs/performance/libraries-and-measuring.md#two-runs-of-one-commit"
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w|\.\d)")
 """A number that is no part of a name."""
 _SCOPES = {"first": "only first choices tried", "some": "few candidates tried"}
@@ -166,6 +178,7 @@ def failures(frame: pd.DataFrame, names: Mapping[str, str]) -> str:
         problems = list(dict.fromkeys(names.get(one, one) for one in group["problem"]))
         shown = ", ".join(problems) if len(problems) <= 6 else f"{len(problems)} problems"
         rows.append([str(kernel), f"`{variant}`" if variant else GAP, str(status), reason, shown, str(len(group))])
+    rows.sort(key=lambda row: -int(row[-1]))
     return markdown(["kernel", "variant", "status", "reason", "problems", "rows"], rows, left=5) if rows else ""
 
 
@@ -199,15 +212,23 @@ def gains(frame: pd.DataFrame) -> str:
     return ", ".join(f"{about(one.kernel).label} {MATHS[one.math]} {one.gain:.2f}× ({one.n})" for one in told)
 
 
-def clocks(frame: pd.DataFrame) -> str:
-    """How many rows met a limit on the clock, how many of them far below the usual one; empty where none did."""
-    limited = frame[frame["reason"].fillna("").str.contains("throttled", regex=False)]
-    if limited.empty:
+def clocks(results: ResultSet, mark: str) -> str:
+    """How far clocks and cards can move a ratio, in a sentence, which says what `mark` means; empty without times."""
+    timed = results.frame[results.frame["median_us"].notna()]
+    mhz = timed["sm_clock_mhz"].dropna()
+    if mhz.empty:
         return ""
-    usual = frame["sm_clock_mhz"].median()
-    low = int((limited["sm_clock_mhz"] < LOW * usual).sum())
-    below = f"more than {100 * (1 - LOW):.0f} % below the usual {usual:.0f} MHz"
-    return f"{len(limited):,} met a limit on the clock, {low:,} ran {below}"
+    usual = mhz.median()
+    within = 100 * (mhz / usual - 1).abs().quantile(0.9)
+    said = f"Clocks are recorded, not locked: nine in ten times ran within {within:.1f} % of {usual:.0f} MHz"
+    units = {name: snapshot.get("worker", name) for name, _, snapshot in results.environments}
+    parts = timed["kernel"].map(lambda name: about(name).study).astype(bool)  # compared with each other, fast or not
+    rows = timed[timed["selected"] | parts]
+    of = rows["environment"].map(units).groupby(rows["problem"].map(stem_of)).nunique()
+    if mixed := int((of > 1).sum()):
+        said += f"; on {mixed} of {len(of)} problems times come from several cards or runs, which differ by up to 4 %"
+    meant = f"; {mark} marks a ratio that this could turn round" if mark else ""
+    return f"{said} ([how two runs differ]({TWO_RUNS})){meant}."
 
 
 def beyond(frame: pd.DataFrame) -> str:
@@ -219,26 +240,6 @@ def beyond(frame: pd.DataFrame) -> str:
     return (
         f"The roofline of {count:,} rows is above their time, by up to {100 * (share.max() - 1):.0f} %: its peaks are "
         "those of a large copy and a large product, and reading alone and shorter products are faster"
-    )
-
-
-def across(results: ResultSet) -> str:
-    """On how many problems kernels are compared that were not measured on one GPU; empty where on none.
-
-    A snapshot of a cluster's run tells GPUs of one model apart; runs whose snapshot does not may each be of another.
-    """
-    units = {name: snapshot.get("worker", name) for name, _, snapshot in results.environments}
-    frame = results.frame[results.frame["median_us"].notna()]
-    parts = frame["kernel"].map(lambda name: about(name).study).astype(bool)  # compared with each other, fast or not
-    rows = frame[frame["selected"] | parts]
-    of = rows["environment"].map(units).groupby(rows["problem"].map(stem_of)).nunique()
-    mixed = int((of > 1).sum())
-    if not mixed:
-        return ""
-    told = "[how far two differ](../../../docs/performance/libraries-and-measuring.md#two-runs-of-one-commit)"
-    return (
-        f"On {mixed} of {len(of)} problems, kernels were measured on different GPUs of this model, or in runs that do "
-        f"not tell which: {told}"
     )
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nnzbench.core import paths
-from nnzbench.report.page import COLUMN, Crossings, Made, Pivot, Published, RatioTable, Table, View
+from nnzbench.report.page import COLUMN, Crossings, Made, Pivot, RatioTable, Table, View
 from nnzbench.report.text import GAP, markdown, number
 from nnzbench.results import energy
 from nnzbench.results.crossover import crossover
@@ -18,13 +17,14 @@ from nnzbench.results.crossover import text as crossing_text
 from nnzbench.results.groups import ALL, Group
 from nnzbench.results.result_set import each, geometric_mean
 from nnzbench.results.selector import Selector
-from nnzbench.results.table import APART, Comparison
+from nnzbench.results.table import Comparison
 
-MARK = "†"
-"""Marks a ratio with a partially tuned kernel, and a time of one."""
-CLOCKS = "‡"
-"""Marks a ratio of which a tenth of the pairs or more ran at SM clocks or on machines apart (`facts.table.APART`), and
-a time at a clock so far below the usual one."""
+MARK, CLOCKS = "†", "‡"
+"""Mark a ratio that could be on the other side of 1: by tuning of kernels that were partly tuned, or as a tenth of its
+pairs or more ran at SM clocks or on machines apart (`facts.table.APART`)."""
+TUNING, CARDS = 1.25, 1.07
+"""Ratios up to which these could turn a verdict round: what tuning seldom gains more than, and what two runs of one
+commit agree within 19 times in 20."""
 HEADS = {
     "label": "problem", "stem": "problem", "level": "zeros (%)", "n": "columns", "size": "size", "m": "rows",
     "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation", "nnz": "nonzeros",
@@ -41,41 +41,37 @@ def markdown_of(element: Table, view: View) -> str:
 
 
 def ratio_text(row: object) -> str:
-    """`2.34×` of a fact, marked where a kernel was not tuned, or clocks or machines were apart."""
+    """`2.34×` of a fact, marked where tuning, clocks or machines could turn it round."""
     return f"{number(row.ratio)}×{marks(row)}"  # type: ignore[attr-defined]
 
 
 def marks(row: object) -> str:
     """What stands behind a fact's ratio."""
+    near = max(row.ratio, 1 / row.ratio)  # type: ignore[attr-defined]
     clocks = 0 < getattr(row, "n", 1) <= 10 * getattr(row, "apart", 0)
-    return ("" if row.tuned else MARK) + CLOCKS * clocks  # type: ignore[attr-defined]
+    untuned = not row.tuned  # type: ignore[attr-defined]
+    return MARK * (untuned and near < TUNING) + CLOCKS * (clocks and near < CARDS)
 
 
 @markdown_of.register
 def _ratios(element: RatioTable, view: View) -> str:
     asked = element.comparison
     facts = view.compare(asked)
+    facts = facts[facts["policy"] == view.policy]
     if facts.empty:
         return ""
     baselines = [one.label for one in asked.baselines if one.label in set(facts["baseline"])]
     most = facts.groupby("group")["n"].max().to_dict()
     levels = {one.label: f"; {text}" for one in asked.groups if (text := view.counted(one))}
-    cells = {(row.group, row.subject, row.baseline, row.policy): row for row in each(facts)}
+    cells = {(row.group, row.subject, row.baseline): row for row in each(facts)}
     rows = []
     for group in dict.fromkeys(facts["group"]):
         for subject in asked.subjects:
-            line = [[cells.get((group, subject.label, one, policy)) for policy in view.policies] for one in baselines]
-            if any(map(any, line)):
-                shown = [_both(pair, most[group]) for pair in line]
+            line = [cells.get((group, subject.label, one)) for one in baselines]
+            if any(line):
+                shown = [GAP if one is None else f"{ratio_text(one)} ({_wins(one, most[group])})" for one in line]
                 rows.append([subject.label, f"{group} ({most[group]}{levels.get(group, '')})", *shown])
-    heads = [f"over {one}, {' / '.join(view.policies)}" for one in baselines]
-    return markdown(["kernel", "problems", *heads], rows, left=2)
-
-
-def _both(pair: Sequence[object], most: int) -> str:
-    if not any(pair):
-        return GAP
-    return " / ".join(GAP if one is None else f"{ratio_text(one)} ({_wins(one, most)})" for one in pair)
+    return markdown(["kernel", "problems", *(f"over {one}" for one in baselines)], rows, left=2)
 
 
 def _wins(row: object, most: int) -> str:
@@ -86,28 +82,25 @@ def _wins(row: object, most: int) -> str:
 def _pivot(element: Pivot, view: View) -> str:
     by = tuple(dict.fromkeys(one for one in (*element.rows, element.columns) if one != "subject"))
     values = valued(view, element.series, element.value, element.baseline, element.group, by)
+    values = values[values["policy"] == view.policy]
     if values.empty:
         return ""
     heads = order_of(view, element.columns, values, element.series)
+    keys = values[[*element.rows, element.columns]].itertuples(index=False, name=None)
     digits = DIGITS[element.value]
-    keys = values[[*element.rows, element.columns, "policy"]].itertuples(index=False, name=None)
     cells = {key: number(row.value, digits) + row.mark for key, row in zip(keys, each(values), strict=True)}
-    return _by_policy(view, element, _rows(view, element.rows, values, element.series), heads, cells)
+    return _lines(element, _rows(view, element.rows, values, element.series), heads, cells)
 
 
-def _by_policy(
-    view: View,
+def _lines(
     element: Pivot | Crossings,
     keys: Iterable[tuple[Hashable, ...]],
     heads: Sequence[Hashable],
     cells: Mapping[tuple[Hashable, ...], str],
 ) -> str:
-    """A line a key that has cells: by key, head and policy."""
-    rows = []
-    for key in keys:
-        line = [" / ".join(cells.get((*key, head, policy), GAP) for policy in view.policies) for head in heads]
-        if any(cell.strip(f"{GAP} /") for cell in line):
-            rows.append([*map(shown, key), *line])
+    """A line a key that has cells, by key and head."""
+    lines = {key: [cells.get((*key, head), GAP) for head in heads] for key in keys}
+    rows = [[*map(shown, key), *line] for key, line in lines.items() if set(line) != {GAP}]
     header = [*(HEADS.get(name, name) for name in element.rows), *(head_of(element.columns, head) for head in heads)]
     return markdown(header, rows, left=len(element.rows))
 
@@ -132,13 +125,8 @@ def valued(
         facts = _attributed(facts).rename(columns={"ratio": "value"})
         return facts[[*by, "subject", "policy", "value", "mark"]]
     rows = view.cells(series, group).dropna(subset=[COLUMN[value]])
-    keys = [*by, "subject", "policy"]
-    groups = rows.groupby(keys, sort=False, dropna=False)
-    of = {"value": (COLUMN[value], geometric_mean), "mhz": ("sm_clock_mhz", "min"), "tuned": ("tuned", "all")}
-    found = groups.agg(**of).reset_index()
-    slow = found.pop("mhz") < (1 - APART) * view.frame["sm_clock_mhz"].median()
-    marked = zip(found.pop("tuned"), slow, strict=True)
-    return found.assign(mark=[MARK * (not tuned) + CLOCKS * one for tuned, one in marked])
+    groups = rows.groupby([*by, "subject", "policy"], sort=False, dropna=False)
+    return groups.agg(value=(COLUMN[value], geometric_mean)).reset_index().assign(mark="")
 
 
 def _attributed(facts: pd.DataFrame) -> pd.DataFrame:
@@ -179,11 +167,12 @@ def head_of(attribute: str, value: object) -> str:
 @markdown_of.register
 def _crossings(element: Crossings, view: View) -> str:
     found = crossings(view, element)
+    found = found[found["policy"] == view.policy]
     if found.empty:
         return ""
     heads = sorted(set(found["column"]), key=lambda one: (isinstance(one, str), one))
-    cells = {(*row.key, row.column, row.policy): row.text for row in each(found)}
-    return _by_policy(view, element, dict.fromkeys(found["key"]), heads, cells)
+    cells = {(*row.key, row.column): row.text for row in each(found)}
+    return _lines(element, dict.fromkeys(found["key"]), heads, cells)
 
 
 def crossings(view: View, element: Crossings) -> pd.DataFrame:
@@ -198,13 +187,6 @@ def crossings(view: View, element: Crossings) -> pd.DataFrame:
         words = crossing_text(at, levels.min(), levels.max())
         out.append({"policy": policy, "key": tuple(values[:-1]), "column": values[-1], "at": at, "text": words})
     return pd.DataFrame(out, columns=["policy", "key", "column", "at", "text"])
-
-
-@markdown_of.register
-def _published(element: Published, view: View) -> str:
-    table = pd.read_csv(paths.datasets() / "published" / f"{element.name}.csv")
-    table = table.query(element.where) if element.where else table
-    return frame_text(table[list(element.columns)].rename(columns=element.columns) if element.columns else table)
 
 
 @markdown_of.register

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnzbench.core import paths
 from nnzbench.core.architectures import sm_count
 from nnzbench.core.gpus import peaks_of
 from nnzbench.data.problems.experiment import OF_MODELS, Experiment, dtypes_of
@@ -20,7 +19,7 @@ from nnzbench.data.problems.operands import I8_STEPS, Maker
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable, View
+from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, RatioTable, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
@@ -47,10 +46,7 @@ def opt_layers() -> Page:
             for group in levels
         ),
         comparison=Comparison(sparse, (FP16, sputnik), levels),
-        tables=(
-            Pivot("Over the best dense product", sparse, "ratio", FP16, ("subject", "label", "level"), "n"),
-            Pivot("µs", (*sparse, sputnik, FP16), rows=("label", "level", "subject"), columns="n"),
-        ),
+        facts=(Comparison(sparse, (FP16,), by=("label", "level", "n")),),
         baseline=FP16,
         arithmetic="fp16 with sums in fp32",
     )  # fmt: skip
@@ -76,10 +72,8 @@ def fp8_layers() -> Page:
         "and errors are against float64 products of the rounded operands.",
         answers=(*(Answer(group, tensor, dense) for group in many), Answer(one, delta, dense)),
         comparison=Comparison(sparse, (dense,), (*many, one)),
-        tables=(
-            Pivot("Over the best dense FP8 product", sparse, "ratio", dense, ("subject", "label", "level"), "n"),
-            Pivot("µs", (*sparse, dense), rows=("label", "level", "subject"), columns="n"),
-        ),
+        tables=(Pivot("Times as fast as the best dense FP8 product, by columns", sparse, "ratio", dense,
+                      ("subject", "label", "level"), "n"),),
         energy=Comparison((written_here("f8"),), (dense,)),
         baseline=dense,
         arithmetic="e4m3 (FP8) weights with fp16 results",
@@ -196,10 +190,6 @@ def _errors(view: View) -> pd.DataFrame | None:
     return pd.DataFrame(lines, columns=heads) if len(lines) > 1 else None
 
 
-UPSTREAM = {"llm_flash_llm": "Flash-LLM, the authors' code", "llm_spinfer": "SpInfer, the authors' code"}
-"""Sessions of `datasets/peers/times.csv` with the same layers on uniform patterns."""
-
-
 INT4_BYTES = 0.5 + 2 / 128
 """Of a weight in a weight-only INT4 product, with a 16-bit scale for each 128 of a row."""
 
@@ -222,20 +212,6 @@ def _flash_llm(view: View) -> pd.DataFrame:
     found = published.read("tensor_core_kernels", ("kernel", "n", "zeros", "speedup"))
     found = found[found["kernel"] == "Flash-LLM"]
     return pd.DataFrame({"level": 100 * found["zeros"], "value": found["speedup"]})
-
-
-def _upstream(view: View) -> pd.DataFrame | None:
-    """Times of the authors' codes on this GPU, µs, as `datasets/peers` has them."""
-    times = pd.read_csv(paths.datasets() / "peers" / "times.csv")
-    sessions = pd.read_csv(paths.datasets() / "peers" / "sessions.csv").set_index("session")["gpu"]
-    here = times["session"].isin(UPSTREAM) & (times["session"].map(sessions) == view.results.gpu)
-    mine = times[here & (times["code"] != "cublas") & (times["status"] == "ok")]
-    if mine.empty:
-        return None
-    keys = ["session", "m", "k", "n", "sparsity"]
-    found = mine.pivot_table(index=keys, columns="policy", values="median_us", sort=False).reset_index()
-    named = {"session": "code", "sparsity": "zeros"}
-    return found.assign(session=found["session"].map(UPSTREAM), n=found["n"].astype(str)).rename(columns=named)
 
 
 def llm_layers() -> Page:
@@ -272,37 +248,29 @@ def llm_layers() -> Page:
                   lines="n", panels="layer", group=UNIFORM),
         ),
         tables=(
-            Crossings("Zeros from which on the best sparse kernel is as fast as dense fp16", best, FP16, ("layer",),
-                      group=UNIFORM),
+            Crossings("Zeros from which on the best sparse kernel is as fast as dense fp16, by columns", best, FP16,
+                      ("layer",), group=UNIFORM),
             Crossings("The same on patterns like magnitude pruning's", best, FP16, ("layer",), group=MAGNITUDE,
                       collapsed=True),
-            Crossings("The same of tensor_spmm", tensor, FP16, ("layer",), group=UNIFORM, collapsed=True),
-            Crossings("The same of flash_llm", flash, FP16, ("layer",), group=UNIFORM, collapsed=True),
             Pivot("Best sparse kernel over dense fp16, layers of 64 MB and more", (best,), "ratio", FP16, ("n",),
-                  "level", LARGE, collapsed=False),
-            Pivot("The same, layers of 32 MB", (best,), "ratio", FP16, ("n",), "level", SMALL),
+                  "level", LARGE),
+            Pivot("Best sparse kernel over dense fp16, layers of 32 MB", (best,), "ratio", FP16, ("n",), "level",
+                  SMALL),
             RatioTable("The best sparse fp16 kernel over the same layers dense and 2:4, in every arithmetic",
                        Comparison((best,), rivals, tuple(against_all(level, n) for n in (1, 16, 64)
-                                                         for level in (90, 80, 70))), collapsed=False),
-            Pivot("2:4 patterns (half of the weights): over dense fp16", (*rivals[1:], best), "ratio",
-                  FP16, ("layer", "subject"), "n", TWO_OF_FOUR),
+                                                         for level in (90, 80, 70)))),
             Made("What rounding the same operands costs in each arithmetic", _errors, "rounding is no row of a kernel"),
             Made("INT4 weights by their bytes alone, beside what is measured: µs, streamed, 90 % zeros", _int4_floor,
                  "a floor is no row of a kernel"),
-            *(
-                RatioTable(f"In {MATHS[math]}", Comparison((written_here(math),), (best_dense(math),),
-                                                           by=("layer", "n", "level")))
-                for math in other
-            ),
-            Pivot("Dense fp16 with the pruned matrix, over the unpruned one", (FP16_PRUNED,), "ratio", FP16,
-                  ("layer", "level"), "n"),
-            Pivot("Every layer: µs of the best sparse and dense fp16 products", (best, FP16), "time",
-                  rows=("layer", "level", "subject"), columns="n", group=UNIFORM),
-            Pivot("Flash-LLM and SpInfer here: over dense fp16", (flash, spinfer, best), "ratio", FP16,
-                  ("layer", "subject", "level"), "n", UNIFORM),
-            Made("The authors' own codes on this GPU, µs", _upstream, "times of other programs are in no record"),
-            Made("What bounds them, on 8192×8192 (hot)", _bounds, "counts the work of decoding each format"),
-            Published("From the authors or their users, over cuBLAS fp16 on other GPUs", "tensor_core_kernels"),
+            Made("What bounds the kernels on 8192×8192, hot", _bounds,
+                 "counts the work of decoding each format"),
+        ),
+        facts=(
+            *(Comparison((one,), (FP16,), (UNIFORM,), ("layer", "n", "level")) for one in (tensor, flash)),
+            Comparison((*rivals[1:], best), (FP16,), (TWO_OF_FOUR,), ("layer", "n")),
+            *(Comparison((written_here(math),), (best_dense(math),), by=("layer", "n", "level")) for math in other),
+            Comparison((FP16_PRUNED,), (FP16,), by=("layer", "level", "n")),
+            Comparison((flash, spinfer, best), (FP16,), (UNIFORM,), ("layer", "level", "n")),
         ),
         attributes=r"(?P<layer>.+?)(?P<pattern>_mag|_2of4|)",
         energy=Comparison((best,), (FP16, best_dense("f8"))),

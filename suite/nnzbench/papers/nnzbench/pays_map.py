@@ -7,7 +7,7 @@ from nnzbench.report.page import Answer, Crossings, Map, Page, Pivot
 from nnzbench.results.cells import SIZES
 from nnzbench.results.groups import Group
 from nnzbench.results.nearby import sparse
-from nnzbench.results.selector import CUBLAS, FP16, TF32, kernel
+from nnzbench.results.selector import CUBLAS, FP16, kernel
 from nnzbench.results.table import Comparison
 
 SPARSE = ("delta_spmv", "tensor_spmm", "flash_llm", "row_stream", "ring", "sputnik")
@@ -57,15 +57,13 @@ def pays_map() -> Page:
             Map("map_cold", "Where sparsity pays, weights from memory", policy="cold"),
         ),
         tables=(
-            *(Pivot(f"Fastest sparse over fastest dense fp16, {WORDS[one]}", (BEST,), "ratio", FP16, ("level",), "n",
-                    group) for one, group in of.items()),
-            Crossings("Zeros from which on sparse is as fast as dense fp16", BEST, FP16),
-            *(Pivot(f"Each kernel over the fastest dense fp16, {WORDS[one]}", kernels, "ratio", FP16,
-                    ("subject", "level"), "n", group) for one, group in of.items()),
-            *(Pivot(f"The fastest sparse fp16 product over cuBLAS fp32, {WORDS[one]}", (BEST,), "ratio", CUBLAS,
-                    ("level",), "n", group) for one, group in of.items()),
-            Pivot("µs of the fastest sparse fp16 product and of the dense ones", (BEST, FP16, TF32, CUBLAS),
-                  rows=("label", "level", "subject"), columns="n"),
+            Crossings("Zeros from which on sparse is as fast as dense fp16, by columns", BEST, FP16),
+            *(Pivot(f"Fastest sparse over fastest dense fp16 by zeros and columns, {WORDS[one]}", (BEST,), "ratio",
+                    FP16, ("level",), "n", group) for one, group in of.items()),
+        ),
+        facts=(
+            *(Comparison(kernels, (FP16,), (group,), ("level", "n")) for group in of.values()),
+            *(Comparison((BEST,), (CUBLAS,), (group,), ("level", "n")) for group in of.values()),
         ),
         energy=Comparison((BEST,), (FP16,), CELLS),
         baseline=FP16,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench.data.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.page import Answer, Lines, Made, Page, Pivot, View
+from nnzbench.report.page import Answer, Lines, Made, Page, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUSPARSE, kernel
@@ -21,23 +21,22 @@ SIDES = (ROW_STREAM, RING, SPUTNIK, CUSPARSE)
 
 
 def spreads(view: View) -> pd.DataFrame:
-    """Of each kernel, number of columns and policy with several sizes: the size with the highest rate and the lowest.
+    """Of each kernel, and number of columns with several sizes: the size with the highest rate and the lowest.
 
     The quotient of both rates is that of the costs per nonzero and column.
     """
     rows = []
-    for (n, subject, policy), some in view.cells(SIDES).groupby(["n", "subject", "policy"], sort=False):
+    for (n, subject), some in view.cells(SIDES, policy=view.policy).groupby(["n", "subject"], sort=False):
         if len(some) > 1:
             worst, *_, best = each(some.sort_values("tflops"))
-            rows.append([str(n), subject, policy, best.size, worst.size, best.tflops, worst.tflops])
-    heads = ["columns", "kernel", "policy", "best at", "worst at", "best TFLOP/s", "worst TFLOP/s"]
+            rows.append([str(n), subject, best.size, worst.size, best.tflops, worst.tflops])
+    heads = ["columns", "kernel", "best at", "worst at", "best TFLOP/s", "worst TFLOP/s"]
     found = pd.DataFrame(rows, columns=heads)
     return found.assign(**{"best over worst": found["best TFLOP/s"] / found["worst TFLOP/s"]})
 
 
 def spmm_scaling() -> Page:
     """Its page."""
-    rows = ("size", "nnz")
     return Page(
         question="Which kernel keeps its cost per nonzero from 1e5 to 1e8 nonzeros, and how far is cuSPARSE from it?",
         intro="Square matrices of 1,024 to 32,768 rows with uniformly random patterns and 90 % zeros, fp32, times 128 "
@@ -51,10 +50,8 @@ def spmm_scaling() -> Page:
                   panels="n", log_x=True),
         ),
         tables=(
-            Made("What size costs each kernel", spreads, "compares rates of different problems", collapsed=False),
-            Pivot("Useful TFLOP/s", SIDES, "rate", rows=rows),
-            Pivot("µs", SIDES, rows=rows),
-            Pivot("Percent of the roofline", SIDES, "roofline", rows=rows),
+            Made("Highest and lowest rate of each kernel over the sizes", spreads,
+                 "compares rates of different problems", collapsed=False),
         ),
         baseline=CUSPARSE,
     )  # fmt: skip

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
-import numpy as np
-import pandas as pd
-
-from nnzbench.data.problems.experiment import AND_F16, USUAL, Experiment, dtypes_of
-from nnzbench.report.page import Answer, Dots, Made, Page, RatioTable, View
-from nnzbench.report.text import number
+from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.page import Answer, Dots, Page
 from nnzbench.results.groups import Group
-from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUSPARSE, DENSE, FP16, TF32, Selector
 from nnzbench.results.table import Comparison
 
@@ -34,26 +27,6 @@ SPUTNIK_F16 = Selector("Sputnik (its three kernels) fp16", _SPUTNIK, "f16")
 SPARSE, BASELINES = (SPUTNIK_F16, FASTEST, SPUTNIK), (FP16, TF32, DENSE, CUSPARSE)
 
 
-def steps(policy: str, view: View) -> pd.DataFrame | None:
-    """A line per layer, batch and level: `forward + input + weights = step`, µs; a step without a part has no sum.
-
-    The dense gradient of the weights is the same at any level.
-    """
-    cells = view.cells((*SPARSE, *BASELINES)).query("policy == @policy")
-    found = {(row.layer, row.batch, row.level, row.part, row.subject): float(row.median_us) for row in each(cells)}
-    rows = []
-    for layer, batch, level in dict.fromkeys(key[:3] for key in found if key[2]):
-        line = {"layer": layer, "batch": f"{batch:g}", "zeros (%)": f"{level:g}"}
-        for one in (*SPARSE, *BASELINES):
-            times = [
-                found.get((layer, batch, 0.0 if one.dense and part == "weights" else level, part, one.label), np.nan)
-                for part in PARTS
-            ]
-            line[one.label] = f"{' + '.join(number(us, 1) for us in times)} = {number(sum(times), 1)}"
-        rows.append(line)
-    return pd.DataFrame(rows)
-
-
 def training_step() -> Page:
     """Its page."""
     return Page(
@@ -72,13 +45,6 @@ def training_step() -> Page:
                  DENSE, x="layer", panels="batch", group=group)
             for level, group in zip(LEVELS, STEPS, strict=True)
         ),
-        tables=(
-            RatioTable("Part by part", Comparison(SPARSE, BASELINES, OF_PARTS), collapsed=False),
-            *(
-                Made(f"µs, {policy}: {' + '.join(PARTS.values())} = step", functools.partial(steps, policy),
-                     "sums of times of several problems")
-                for policy in USUAL
-            ),
-        ),
+        facts=(Comparison(SPARSE, BASELINES, OF_PARTS),),
         baseline=DENSE,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from nnzbench.data.problems import tables
 from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.papers.sputnik import AS_DATA, PAPER
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Drawn, Lines, Made, Page, Pivot, Printed, View
+from nnzbench.report.page import Answer, Bars, Drawn, Lines, Made, Page, Printed, View
 from nnzbench.report.text import number
 from nnzbench.results.groups import OPS, Group
 from nnzbench.results.result_set import each
@@ -88,13 +88,12 @@ def _beside(view: View) -> pd.DataFrame | None:
         key = printed.kernel, printed.ablation
         subject, group = SUBJECTS[key].label, groups[printed.model, printed.batch]
         for whole in filter(None, (WHOLE, AS_PUBLISHED.get(key))):
-            found = [facts.get((subject, whole.label, group.label, policy)) for policy in view.policies]
-            if any(found):
-                ours = [number(100 * one.ratio, 1) if one else number(None) for one in found]
+            found = facts.get((subject, whole.label, group.label, view.policy))
+            if found:
                 name = subject if whole is WHOLE else f"{subject}, over {whole.label}"
-                rows.append([name, f"{group.words} ({max(one.n for one in found if one)})", *ours,
+                rows.append([name, f"{group.words} ({found.n})", number(100 * found.ratio, 1),
                              number(printed.percent_of_full, 1)])  # fmt: skip
-    return pd.DataFrame(rows, columns=["", "layers", *view.policies, "the paper, V100"]) if rows else None
+    return pd.DataFrame(rows, columns=["", "layers", "here", "the paper, V100"]) if rows else None
 
 
 def _of_how_many(view: View) -> str:
@@ -316,6 +315,5 @@ def sputnik_figure7() -> Page:
         tables=(
             Made("Speed kept, times that with rows of equal length", _kept,
                  "each kernel is compared with itself on another problem", collapsed=False),
-            Pivot("Every problem, µs", CURVES, rows=("CoV",)),
         ),
     )  # fmt: skip

@@ -14,10 +14,10 @@ from nnzbench.data.problems.problem import label_of
 from nnzbench.kernels.registry import about
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, Pivot, Published, RatioTable, View
+from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, RatioTable, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
-from nnzbench.results.selector import CUSPARSE, DEFAULT, Selector, kernel, pick, written_here
+from nnzbench.results.selector import DEFAULT, Selector, kernel, pick, written_here
 from nnzbench.results.table import Comparison
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ ATTENTION = Experiment(
 MASKED = Group(words="attention under the sparse mask", like="attention")
 WHOLE = Group(words="sparse against full causal attention", like="attention", baseline_like="causal")
 ALL_OF_A_HEAD = Group(words="a whole head", where="label in ('attention', 'causal')")
-STEPS = Group(words="steps", where="label in ('scores', 'softmax', 'context')")
 UNFUSED, UNFUSED_TF32 = kernel("dense_attention"), kernel("dense_attention", "tf32")
 FUSED = kernel("cudnn_attention", "f16")
 RULE = kernel("sparse_attention", variants=DEFAULT)
@@ -61,7 +60,7 @@ def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: in
 
 def _memory(view: View) -> pd.DataFrame | None:
     """Tokens per second of all heads, one after another, and memory of one head by what computes it."""
-    cells = view.cells(WAYS, ALL_OF_A_HEAD)
+    cells = view.cells(WAYS, ALL_OF_A_HEAD, view.policy)
     if cells.empty:
         return None
     unfused = cells[(cells["label"] == "attention") & (cells["subject"] == UNFUSED.label)]
@@ -110,18 +109,11 @@ def sputnik_attention() -> Page:
         ),
         tables=(
             Made("Tokens per second of 24 heads, memory of one", _memory, "counts buffers", collapsed=False),
-            RatioTable("Every way over unfused fp32 attention under the same mask",
-                       Comparison((UNFUSED_TF32, FUSED), (UNFUSED,), (MASKED,))),
-            RatioTable("Fused causal attention over unfused attention under the mask",
-                       Comparison((FUSED,), (UNFUSED,), (Group(words="causal against masked attention", like="causal",
-                                                               baseline_like="attention"),))),
-            Pivot("One head, µs", WAYS, rows=("subject",), columns="label", group=ALL_OF_A_HEAD),
-            Pivot("The steps of sparse attention by themselves, µs",
-                  (kernel("sputnik_sddmm"), kernel("sparse_softmax"), kernel("sputnik"), CUSPARSE), group=STEPS),
-            Published("The paper's whole model (no number: out of memory)", "sputnik_table3_sparse_transformer", {
-                "model": "model", "gpu": "GPU", "bits_per_dim": "bits per dimension",
-                "throughput_tokens_per_s": "tokens/s", "memory_gb": "GB",
-            }),
+        ),
+        facts=(
+            Comparison((UNFUSED_TF32, FUSED), (UNFUSED,), (MASKED,)),
+            Comparison((FUSED,), (UNFUSED,), (Group(words="causal against masked attention", like="causal",
+                                                    baseline_like="attention"),)),
         ),
         baseline=UNFUSED,
     )  # fmt: skip
@@ -235,7 +227,7 @@ def networks_of(view: View) -> pd.DataFrame:
 
 
 def _frames(view: View) -> pd.DataFrame | None:
-    found = networks_of(view)
+    found = networks_of(view).query("policy == @view.policy")
     names = {"fps": "frames/s", "depthwise": "% in depthwise layers"}
     shown = found.assign(
         width=found["width"].map("{:g}".format), fps=found["fps"].round(), depthwise=found["depthwise"].round()
@@ -301,12 +293,9 @@ def sputnik_mobilenet() -> Page:
         tables=(
             RatioTable("Networks of equal accuracy, sums over layers (in brackets the layers)",
                        Comparison((NETWORK, SPUTNIK), (TF32, DENSE), EQUAL), collapsed=False),
-            Made("Networks", _frames, "sums over layers, each as often as the network has it"),
-            Published("The paper's networks on a V100", "sputnik_table4_sparse_mobilenet", {
-                "model": "weights", "width": "width", "accuracy": "accuracy (%)", "throughput_fps": "frames/s",
-            }),
-            Pivot("Pruned layers, times as fast as cublas_bias_relu", (rule, best, ours), "ratio", dense,
-                  ("layer", "subject"), "width", LAYERS),
+            Made("Images per second of dense and sparse networks by width and accuracy", _frames,
+                 "sums over layers, each as often as the network has it"),
         ),
+        facts=(Comparison((rule, best, ours), (dense,), (LAYERS,), ("layer", "width")),),
         baseline=dense,
     )  # fmt: skip

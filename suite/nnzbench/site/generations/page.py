@@ -224,7 +224,11 @@ def _mark(found: Summary) -> str:
         problems = rows["problem"].map(stem_of)
         if cut := problems[rows["cut"]].nunique():
             said.append(f"`{experiment}` {cut} of {problems.nunique()}")
-    return f"{MARK} marks a ratio with a partially tuned kernel. Problems with one: {', '.join(said)}." if said else ""
+    return (
+        f"{MARK} marks a ratio that tuning could turn round. Problems with a partially tuned kernel: {', '.join(said)}."
+        if said
+        else ""
+    )
 
 
 def _gaps(frame: pd.DataFrame, found: Summary, names: Names) -> Iterator[str]:

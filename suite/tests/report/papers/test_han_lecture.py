@@ -12,8 +12,7 @@ from sputnik_records import Timed, drawn, records, view_of
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import han_lecture
-from nnzbench.report.tables import valued
-from nnzbench.results.groups import ALL
+from nnzbench.report.tables import marks
 from nnzbench.results.records.record import Record
 from nnzbench.results.selector import INT8, kernel
 from nnzbench.results.table import Comparison
@@ -55,11 +54,12 @@ def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
     view = view_of(tmp_path, "nm_sparsity", rows)
     found = view.compare(Comparison((kernel("cusparselt", "i8"),), (INT8,), by=("size",)))
     assert found.loc[found["apart"], "size"].tolist() == ["2048×2048×2048"]
-    ratio, us = (
-        valued(view, (kernel("cusparselt", "i8"),), value, INT8, ALL, ("size",)).set_index("size")["mark"]
-        for value in ("ratio", "time")
-    )
-    assert list(ratio[ratio != ""].index) == list(us[us != ""].index) == ["2048×2048×2048"]
+    told = {one.size: one for one in found.itertuples()}
+    apart = told["2048×2048×2048"]
+    assert marks(apart._replace(ratio=1.05)) == marks(apart._replace(ratio=0.95)) == "‡"
+    assert marks(apart._replace(ratio=1.5)) == "", "which clocks do not turn round"
+    others = [marks(one._replace(ratio=1.05)) for one in told.values() if one is not apart]
+    assert set(others) == {""}
 
 
 def test_pairs_on_machines_apart_are_told(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,12 +43,11 @@ def test_the_rates_of_a_kernels_best_and_worst_size_are_those_of_its_costs(tmp_p
     cold = [dataclasses.replace(one, policy="cold", median_us=2 * (one.median_us or 0)) for one in rows]
     view, facts = drawn(tmp_path, "spmm_scaling", [*rows, *cold])
     assert facts["with 1024 columns", "ring", "best cuSPARSE fp32"] == pytest.approx(1 / 0.55, rel=1e-5)
-    found = spmm_scaling.spreads(view).set_index(["columns", "kernel", "policy"])
-    ring = found.loc[("128", "ring", "hot")]
+    found = spmm_scaling.spreads(view).set_index(["columns", "kernel"])
+    ring = found.loc[("128", "ring")]
     assert (ring["best at"], ring["worst at"]) == ("4096×4096×128", "16384×16384×128")
     assert (ring["best TFLOP/s"], ring["best over worst"]) == pytest.approx((2 / 0.5, 1.2), rel=1e-5)
-    assert found.loc[("1024", "ring", "cold"), "best TFLOP/s"] == pytest.approx(2 / 1.0, rel=1e-5)
-    assert found.loc[("128", "row_stream", "hot"), "best over worst"] == pytest.approx(2.0, rel=2e-3)
+    assert found.loc[("128", "row_stream"), "best over worst"] == pytest.approx(2.0, rel=2e-3)
     assert set(found.index.get_level_values("kernel")) == {"row_stream", "ring"}  # one size has no spread
 
 
@@ -118,11 +116,6 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
     assert facts["whole steps at 70 % zeros", BEST, "best cuSPARSE fp32"] == pytest.approx(180 / 30)
     assert facts["whole steps at 70 % zeros", SPUTNIK, DENSE] == pytest.approx(60 / 36, rel=1e-5)
     assert facts["gradient of the weights at 90 % zeros", BEST, DENSE] == pytest.approx(20 / 3, rel=1e-5)
-    table = training_step.steps("hot", view)
-    assert table is not None
-    line = table.set_index(["layer", "batch", "zeros (%)"]).loc[("lstm2k", "32", "90")]
-    assert line[BEST] == "5.0 + 7.0 + 3.0 = 15.0"
-    assert line[DENSE] == "20.0 + 20.0 + 20.0 = 60.0"
     assert not any(map(view.counted, training_step.STEPS))  # the weights' dense gradient has no zeros, and no level
 
 
@@ -131,9 +124,6 @@ def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
     view = view_of(tmp_path, "training_step", some)
     facts = view.compare(STEPS_COMPARED)
     assert set(facts[facts["group"] == "whole steps at 80 % zeros"]["n"]) == {9}
-    table = training_step.steps("hot", view)
-    assert table is not None
-    assert table.loc[(table["layer"] == "rnn2k") & (table["batch"] == "32"), BEST].str.endswith("= –").all()
 
 
 def test_a_step_is_of_the_runs_of_its_parts(tmp_path: Path) -> None:
@@ -200,11 +190,12 @@ def test_flash_llms_own_layers_are_compared_by_level(tmp_path: Path) -> None:
         facts[Group(level=level).label, "Flash-LLM fp16", "best dense fp16"] for level in (70, 90)
     ] == pytest.approx([1.0, 1.5])
     assert facts[Group(level=90).label, "Flash-LLM fp16", "sputnik fp16"] == pytest.approx(3.0)
-    few = sum(one.n == 8 and one.sparsity == 0.9 for one in tables.load("opt_layers"))
-    said = [*render.answers(page_of("opt_layers"), view)][2]
-    assert f"tensor_spmm fp16 3.00× on {few} problems" in said
-    assert said.count(" problems") == 1  # others are of all
-    note = "† marks a ratio with a partially tuned kernel, or a time of one."
+    said = [*render.answers(page_of("opt_layers"), view)]
+    assert said[0].startswith("About even: at 70 % zeros, Flash-LLM fp16 is **1.00×** as fast as best dense fp16")
+    assert said[2].startswith("Faster: at 90 % zeros, ")
+    assert said[2].endswith(", 1.50× over cuBLAS fp16; the paper: 2.1× on A100.")
+    assert all(len(one.split()) <= render.WORDS for one in said)
+    note = "† marks a ratio that tuning could turn round."
     assert note not in (tmp_path / "README.md").read_text(encoding="utf-8")
     fake_records.tuned(tmp_path, lambda row: ["first"] if row.kernel == "flash_llm" else ["all"])
     render.write(page_of("opt_layers"), load(tmp_path))
@@ -232,12 +223,9 @@ def test_a_mark_tells_what_tuning_gained_where_it_was_done(tmp_path: Path) -> No
     said = render.gains(results.frame)
     assert said == f"cuBLAS fp16 {8**0.5:.2f}× ({2 * few[8]})"  # 2 and 4 times; the other none
     render.write(page_of("opt_layers"), results)
-    told = (
-        f"partially tuned kernel, or a time of one. Where tuning was done, it gained (on so many problems): {said}.\n\n"
-    )
+    told = f"tuning could turn round. Where it was done, tuning gained (on so many problems): {said}.\n\n"
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert told in page
-    assert {"20.00†", "10.00", "5.00"} <= set(re.findall(r"[\d.]+†?", page))
     assert render.gains(results.frame.assign(cut_short="")) == ""
 
 

@@ -115,7 +115,7 @@ def test_the_page_has_every_cell_in_facts_and_readme_the_first_ones(folder: Path
     cells = facts[(facts["subject"] == pays_map.BEST.label) & (facts["baseline"] == "best dense fp16")]
     single = cells[cells["group"].str.contains("% zeros, ")]
     assert len(single) == 126
-    assert text.index("Middle layer (4096×4096) at 90 % zeros with 16 columns") < text.index("map.svg")
+    assert text.index("large layer (8192×8192) at 90 % zeros with 16 columns") < text.index("map.svg")
     large = View(load(folder)).compare(Comparison((pays_map.BEST,), (pays_map.FP16,), pays_map.CELLS[:1]))
     shown = headline(folder.parent)
     assert f"| 90 % | 16 | tensor_spmm fp16 | **{large['ratio'].iloc[0]:.2f}×** |" in shown

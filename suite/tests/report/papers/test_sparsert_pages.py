@@ -46,7 +46,7 @@ TABLE1: tuple[Timed, ...] = (
 def test_the_same_problems_at_both_levels_are_paired(tmp_path: Path) -> None:
     page = sparsert.sparsert_table1()
     view = view_of(tmp_path, "sparsert_table1", TABLE1)
-    asked = next(one.comparison for one in page.tables if one.title == "From 90 to 95 % zeros")
+    asked = next(one for one in page.facts if one.groups == (sparsert.SPARSER,))
     (fact,) = view.compare(asked).to_dict("records")
     assert (fact["n"], fact["ratio"]) == (11, pytest.approx(2.0, rel=1e-3))  # half the nonzeros
 
@@ -104,9 +104,8 @@ def test_what_is_not_unrolled_is_set_against_the_same_tiling(tmp_path: Path) -> 
             "sparsert_fixed": 1.5,
         }
     )
-    each = sparsert._gains(view)
-    assert each is not None
-    assert (set(each["unrolling, hot"]), "load balancing, hot" in each) == ({6.0}, False)
+    each = view.compare(sparsert.GAINS)
+    assert set(each.loc[each["baseline"] == sparsert.ROLLED.label, "ratio"]) == {6.0}
 
 
 def test_table3s_printed_speedups_are_found_by_shape(tmp_path: Path) -> None:
