@@ -13,11 +13,12 @@ from nnzbench.data.problems.experiment import POLICIES
 
 Phase = Literal[
     "operands", "reference", "planning", "compiling", "preparing", "checking", "hot", "cold", "stream", "loop",
-    "warming", "memory", "waiting", "recording",
+    "warming", "cooling", "memory", "waiting", "recording",
 ]  # fmt: skip
 """`operands`: patterns, values, their rounding; `reference`: the float64 result; `planning`: enumerating candidates,
 with their packing and generated code; `preparing`: uploading, loading, libraries' own preparation, the first run;
-`checking`: comparing with the float64 result; `waiting`: for another process to leave the GPU."""
+`checking`: comparing with the float64 result; `cooling`: waiting for a GPU that is too hot; `waiting`: for another
+process to leave the GPU."""
 ON_GPU: tuple[Phase, ...] = ("preparing", *POLICIES, "warming", "memory")
 """Phases in which the GPU is one process's own."""
 

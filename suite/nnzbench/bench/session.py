@@ -34,7 +34,7 @@ from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape, DType, Problem
-from nnzbench.devices import Device, DeviceLost
+from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.build import cache, toolchain
 from nnzbench.devices.build.cache import CompileError
 from nnzbench.devices.gpu import GpuDevice
@@ -42,6 +42,11 @@ from nnzbench.devices.nvml import Clocks
 from nnzbench.devices.other_arch import OtherArch
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, candidates, kernels
 
+COOL_S, COOL_IN_ALL_S = 30.0, 300.0
+"""Longest wait for a GPU that is too hot, of one candidate and of all."""
+WARMER_C = 10.0
+"""Than at the run's start: as it is at work."""
+POLL_S = 0.5
 SIDE = 64
 """Of the product's square operands."""
 CONVOLUTION = ConvShape(1, 16, 8, 8, 16, 3, 3, 1, 1)
@@ -60,7 +65,12 @@ class Session:
     """Whether vendors' libraries are among the kernels."""
     work: Work = field(default_factory=Work)
     """Seconds by phase of all that is done in this session, and its turn on a GPU that it has not for itself."""
+    note: Callable[[str], None] = lambda text: None
+    """Told of a wait for a GPU that is too hot."""
+    cooled_s: float = 0.0
+    """What such waits took."""
     _warm: bool = False
+    _start_c: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.device, GpuDevice):  # a library that tries its plans does so as those are planned
@@ -73,10 +83,43 @@ class Session:
         return Subjects(self.work.phases)
 
     def warm_up(self, run: Callable[[], None]) -> None:
-        """Brings the GPU to a steady clock, the first time it is called."""
-        if not self._warm and self.device.timer is not None:
-            warm_up(self.device.timer, run, self.clock)
-            self._warm = True
+        """Brings the GPU to a steady clock the first time it is called, and again after it was too hot.
+
+        Then it is waited for first, so that no candidate pays for those before it. Only heat is waited for: what a
+        kernel draws itself, and the clock that the power limit leaves it, belong to its time.
+        """
+        timer = self.device.timer
+        if timer is None or (self._warm and (not _hot(timer) or self.cooled_s >= COOL_IN_ALL_S)):
+            return
+        if self._warm:
+            self._cool(timer)
+        warm_up(timer, run, self.clock)
+        if not self._warm:
+            self._warm, self._start_c = True, self._temperature()
+
+    def _temperature(self) -> float | None:
+        clocks = getattr(self.device, "clocks", None)
+        return clocks.temperature_c() if clocks is not None else None
+
+    def _cool(self, timer: Timer) -> None:
+        """Waits until nothing is throttled for heat and the GPU is about as warm as at the run's start."""
+
+        def cool() -> bool:
+            now = self._temperature()
+            return not _hot(timer) and (now is None or self._start_c is None or now <= self._start_c + WARMER_C)
+
+        began, before = self.clock(), self._temperature()
+        with self.work.phases.of("cooling"):
+            while not cool() and self.clock() - began < COOL_S:
+                time.sleep(POLL_S)
+        seconds = self.clock() - began
+        self.cooled_s += seconds
+        told = [f"{where} {one:.0f} C" for where, one in (("at", before), ("now", self._temperature())) if one]
+        self.note(f"the GPU was slowed down for its heat ({', '.join(told)}): waited {seconds:.0f} s")
+
+
+def _hot(timer: Timer) -> bool:
+    return any("thermal" in reason for reason in timer.throttle_reasons())
 
 
 def open_session(device: Device, known: Mapping[str, AnyKernel], note: Callable[[str], None]) -> Session:
@@ -91,7 +134,7 @@ def open_session(device: Device, known: Mapping[str, AnyKernel], note: Callable[
     except (CompileError, Unsupported, RuntimeError) as error:
         note(f"the GPU's peaks can't be measured, rows have no roofline ({error})")
         peaks = Peaks()
-    return Session(device, known, peaks, snapshot(device, peaks), libraries=libraries)
+    return Session(device, known, peaks, snapshot(device, peaks), libraries=libraries, note=note)
 
 
 def open_libraries(device: GpuDevice, names: Iterable[str]) -> None:

@@ -306,3 +306,29 @@ def test_a_session_warms_the_gpu_up_once(tmp_path, monkeypatch):
     monkeypatch.setattr("nnzbench.bench.session.warm_up", lambda *_: warmed.append(1))
     sweep(tmp_path, FakeKernel(variants={"wrong": (5.0, "wrong"), "a": (5.0, ""), "b": (5.0, "")}))
     assert warmed == [1]
+
+
+@pytest.mark.parametrize(("cools", "waits"), [(True, 3.0), (False, 30.0)])
+def test_a_gpu_slowed_down_for_its_heat_is_waited_for_so_long_and_no_longer(tmp_path, monkeypatch, cools, waits):
+    device, notes = FakeDevice(), []
+    clock, heat = device.timer.clock, {"c": 40.0}
+
+    def sleep(seconds):
+        clock.now += seconds
+        heat["c"] -= 10 * seconds * cools
+
+    def heats():
+        heat["c"] = 80.0
+
+    monkeypatch.setattr("nnzbench.bench.session.time", SimpleNamespace(sleep=sleep))
+    device.clocks = SimpleNamespace(temperature_c=lambda: heat["c"])
+    device.timer.reasons = lambda: ("sw_power_cap", *["sw_thermal_slowdown"] * (heat["c"] > 70))
+    kernel = FakeKernel(variants={"a": (5.0, ""), "b": (5.0, "")})
+    kernel.after_prepare = lambda: heats() if len(kernel.prepared) == 2 else None
+    session = Session(device, {"fake": kernel}, PEAKS, {}, clock, note=notes.append)
+    run_experiment(experiment(kernel), session, tmp_path / "out", Choice(), Silent())
+    (note,) = notes
+    assert note.startswith("the GPU was slowed down for its heat (at 80 C, now ")
+    assert session.cooled_s == pytest.approx(waits, abs=0.6)
+    assert {row.status for row in rows(tmp_path)} == {"ok"}
+    assert heat["c"] == (50.0 if cools else 80.0)
