@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.core import paths
-from nnzbench.papers.claims.claim import out_of_scope
-from nnzbench.papers.claims.verdicts import JUDGED, WORDS, Verdict, show
+from nnzbench.papers.claims.claim import out_of_scope, read
+from nnzbench.papers.claims.verdicts import BAND, JUDGED, WORDS, Verdict, points_of, show, verdict
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import GAP, environment, gpu_name, markdown
 from nnzbench.results.result_set import each
@@ -23,6 +23,18 @@ HEADER = (
     "claim", "published", "as the paper compares", "over the authors' code", "against the best of today",
     "TF32", "fp16", "cold",
 )  # fmt: skip
+LECTURE = "Pruning, a lecture of the MIT"
+DOCUMENTS = {
+    "SparseRT (PACT 2020)": "SparseRT (PACT 2020)",
+    "Sputnik (SC 2020)": "Sputnik (SC 2020)",
+    "Balanced Sparsity (AAAI 2019)": "Balanced Sparsity (AAAI 2019)",
+    "Direct sparse convolution (2021)": "Direct sparse convolution (2021)",
+    "EIE (ISCA 2016)": LECTURE,
+    "Accelerating Sparse Deep Neural Networks (2021)": LECTURE,
+    "TinyML lectures (MIT 6.S965)": LECTURE,
+}
+"""Which of the five documents that this suite reproduces a paper's claims are in; those of no other are."""
+BANDS = (1.10, 1.15, 1.20, BAND, 1.30, 1.35, 1.40)
 TOGETHER = "claims"
 """Folder of the page of all GPUs, beside theirs."""
 
@@ -97,12 +109,66 @@ def write_together(reports: Path) -> None:
             ]
             for one in each(some)
         ]
-        papers[paper] = markdown(["claim", "published", *links.values()], rows)
-    others = markdown(["paper", "claim", "why no record is about it"], out_of_scope().drop(columns="where").values, 3)
+        papers[paper] = len(rows), markdown(["claim", "published", *links.values()], rows)
+    scope = out_of_scope().drop(columns="where")
+    others = len(scope), markdown(["paper", "claim", "why no record is about it"], scope.values, 3)
     template = environment().get_template("claims_joint.md.j2")
     marked = any(MARK in one for one in cells.values())
-    text = template.render(sentence=sentence(verdicts), papers=papers, out_of_scope=others, mark=MARK if marked else "")
+    text = template.render(
+        sentence=sentence(verdicts),
+        tally=_tally(verdicts),
+        bands=_bands(verdicts),
+        papers=papers,
+        out_of_scope=others,
+        mark=MARK if marked else "",
+    )
     paths.write_text(path, text)
+
+
+def _tally(verdicts: pd.DataFrame) -> str:
+    """Claims and verdicts of each of the five documents, of all five, and of each other paper."""
+    of = verdicts["paper"].map(DOCUMENTS)
+    judged = verdicts["verdict"].isin(JUDGED)
+    pairs = verdicts["problems"].astype(str).str.extract(r"^(\d+) of")[0].astype(float)
+    synthetic = judged & (verdicts.reindex(columns=["synthetic"])["synthetic"].fillna(0) > pairs / 2)
+
+    def row(name: str, chosen: pd.Series[bool]) -> list[str]:
+        ids = [verdicts.loc[chosen & some, "id"].nunique() for some in (True, judged, synthetic)]
+        words = []
+        for gpu in verdicts["gpu"].unique():
+            counts = Counter(verdicts.loc[chosen & (verdicts["gpu"] == gpu), "verdict"])
+            words.append(", ".join(f"{counts[word]} {word}" for word in JUDGED if counts[word]) or GAP)
+        return [name, *map(str, ids), *words]
+
+    others = verdicts.loc[of.isna(), "paper"].unique()
+    rows = [row(name, of == name) for name in dict.fromkeys(DOCUMENTS.values())]
+    rows += [
+        row("**the five documents**", of.notna()),
+        *(row(f"beside them: {one}", verdicts["paper"] == one) for one in others),
+    ]
+    gpus = (gpu_name(gpu, {}) for gpu in verdicts["gpu"].unique())
+    return markdown(["document", "claims", "judged", "of them mostly on synthetic patterns", *gpus], rows)
+
+
+def _bands(verdicts: pd.DataFrame) -> str:
+    """How many verdicts on each GPU would be others if numbers agreed within another factor than `BAND`."""
+    claims = {one.id: one for one in read()}
+
+    def flips(some: pd.DataFrame, band: float) -> int:
+        """Of numbers that judge: the records', and the authors' where they must say the same."""
+        return sum(
+            {verdict(claims[one.id], value, band) for value in (one.measured, one.measured_authors) if value == value}
+            != {one.verdict}
+            for one in each(some)
+            if not math.isnan(one.measured)
+        )
+
+    judged = verdicts[verdicts["verdict"].isin(JUDGED) & verdicts["id"].isin(claims)]
+    rows = [
+        [gpu_name(str(gpu), {}), *(str(flips(some, band)) if band != BAND else GAP for band in BANDS), str(len(some))]
+        for gpu, some in judged.groupby("gpu", sort=False)
+    ]
+    return markdown(["GPU", *(f"{band:.2f}, {points_of(band):.0f} points" for band in BANDS), "judged"], rows)
 
 
 def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
@@ -142,13 +208,11 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
 
 def _row(one: Verdict) -> list[str]:
     same = "the same baseline" if one.baseline else GAP
-    theirs = show(one.measured_authors, one.unit)
-    over = f"{show(one.authors, 'x') or GAP}{f': theirs {theirs}' if theirs else ''}"
     return [
         f"{one.claim} ([{one.id}](#{_anchor(one.id)}))",
         f"{show(one.published, one.unit)} ({one.published_gpu})",
         _judged(one, "hot", one.verdict, one.problems, one.low, one.high),
-        over,
+        show(one.authors, "x") or GAP,
         _judged(one, "today", one.verdict_today, one.problems_today) if one.baseline_today else same,
         _judged(one, "tf32", one.verdict_tf32),
         _judged(one, "fp16", one.verdict_fp16),
@@ -157,10 +221,15 @@ def _row(one: Verdict) -> list[str]:
 
 
 def _value(one: Verdict, which: str) -> str:
-    """A number with its unit, and the mark where it is one of `before_tuning`; empty where it is not known."""
+    """A number with its unit, and the mark where it is one of `before_tuning`; empty where it is not known.
+
+    With the authors' own beside it where that judges too.
+    """
     value: float = one.measured if which == "hot" else getattr(one, f"measured_{which}")
     text = show(value, one.unit)
-    return f"{text}{MARK}" if text and which in one.before_tuning.split() else text
+    text += MARK * bool(text and which in one.before_tuning.split())
+    theirs = show(one.measured_authors, one.unit) if which == "hot" else ""
+    return f"{text}{', ' * bool(text)}by the authors' code {theirs}" if theirs else text
 
 
 def _judged(

@@ -77,21 +77,23 @@ class Verdict(Published):
     """How the number is computed, in words."""
     note: str = ""
     """What its reader must know."""
+    synthetic: int = 0
+    """Of the recorded problems, those on generated patterns that stand for real ones."""
     before_tuning: str = ""
     """Of the numbers `measured...`, by the words behind `measured_` (`hot` for that alone), those that stand on kernels
     which were not tuned on some problem."""
 
 
-def verdict(claim: Claim, measured: float) -> str:
+def verdict(claim: Claim, measured: float, band: float = BAND) -> str:
     """Judges one number: contradicted on the other side of break-even, else by how far it is from the published one.
 
     Within `EVEN` of break-even it is weaker.
 
-    `ratio`: within a factor of `BAND`; `points`: within `POINTS`; `density`: as a ratio of nonzeros left at the two
-    sparsities; `least`: the paper says at least (or, where lower is better, at most) so much, so a number that reaches
-    it reproduces the claim and one that does not is weaker, however near; `same`: the paper says that nothing changes,
-    so a number further away than the band or the points contradicts it, in whichever direction. An infinite number is a
-    crossover that is never reached.
+    `ratio`: within a factor of `band`; `points`: within as many points as go with it; `density`: as a ratio of nonzeros
+    left at the two sparsities; `least`: the paper says at least (or, where lower is better, at most) so much, so a
+    number that reaches it reproduces the claim and one that does not is weaker, however near; `same`: the paper says
+    that nothing changes, so a number further away than the band or the points contradicts it, in whichever direction.
+    An infinite number is a crossover that is never reached.
     """
     if math.isnan(measured):
         return NOT_MEASURABLE
@@ -105,18 +107,19 @@ def verdict(claim: Claim, measured: float) -> str:
     if claim.scale == "least":
         return REPRODUCED if stronger or measured == claim.published else WEAKER
     if claim.scale == "density":
-        near = _within_band((1 - measured) / (1 - claim.published))
+        near = 1 / band <= (1 - measured) / (1 - claim.published) <= band
     elif claim.scale == "points" or (claim.scale == "same" and claim.unit == "%"):
-        near = abs(measured - claim.published) <= POINTS
+        near = abs(measured - claim.published) <= points_of(band)
     else:
-        near = _within_band(measured / claim.published)
+        near = 1 / band <= measured / claim.published <= band
     if claim.scale == "same":
         return REPRODUCED if near else CONTRADICTED
     return REPRODUCED if near else STRONGER if stronger else WEAKER
 
 
-def _within_band(ratio: float) -> bool:
-    return 1 / BAND <= ratio <= BAND
+def points_of(band: float) -> float:
+    """`POINTS` of `BAND`, of a wider or narrower band in proportion more or fewer."""
+    return POINTS * (band - 1) / (BAND - 1)
 
 
 def judge(reports: Path, gpu: str) -> list[Verdict]:
@@ -169,6 +172,7 @@ def _judge(claim: Claim, records: Records, authors: Authors) -> Verdict:
         reason=reason,
         rule=claim.quantity.words,
         note=" ".join(_notes(claim, records, hot, words, checks, theirs)),
+        synthetic=hot.synthetic,
         before_tuning=" ".join(name for name, one in found.items() if one.cut),
     )
 
