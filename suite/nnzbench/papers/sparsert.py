@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.data.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
-from nnzbench.data.problems.problem import stem_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, View
 from nnzbench.results.data import Data
@@ -202,7 +201,7 @@ def _synthetic(view: View) -> pd.DataFrame | None:
     if (other.gpu, other.experiment) != (view.results.gpu, view.results.experiment):
         raise RecordError(f"{folder}: not a run of {view.results.experiment} on {view.results.gpu}")
     real = view.frame[~view.frame["source"].str.startswith("standin:")].assign(source="real")
-    made = other.frame[other.frame["problem"].map(stem_of).isin(set(real["problem"].map(stem_of)))]
+    made = other.frame[other.frame["stem"].isin(real["stem"])]
     made = made.assign(source="synthetic", environment="standin/" + made["environment"])
     theirs = ((f"standin/{name}", count, content) for name, count, content in other.environments)
     whole = (*view.results.environments, *theirs)

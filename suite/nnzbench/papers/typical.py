@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from nnzbench.data.problems.problem import Problem, stem_of
+from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report.page import Page
-from nnzbench.results.data import described
+from nnzbench.results.data import planned
 from nnzbench.results.groups import Group
 
 
@@ -21,12 +21,7 @@ def typical(experiment: str, problems: Iterable[Problem]) -> list[str]:
     page = page_of(experiment)
     if not isinstance(page, Page):
         return []
-    rows = [
-        (one.name, one.recorded_op, one.m, one.k, one.n, str(one.conv or ""), one.sparsity, one.source, one.dtype, 0)
-        for one in problems
-    ]
-    names = ["problem", "op", "m", "k", "n", "shape", "sparsity", "source", "dtype", "nnz"]
-    found = described(experiment, pd.DataFrame(rows, columns=names), page.attributes)
+    found = planned(problems, page.attributes)
     groups = dict.fromkeys(answer.group for answer in page.answers)
     return list(dict.fromkeys(stem for group in groups for stem in _median(group, found)))
 
@@ -35,12 +30,12 @@ def _median(group: Group, problems: pd.DataFrame) -> list[str]:
     sides = [group.problems(problems)]
     if group.baseline_like or group.baseline_cases:
         sides.append(group.problems(problems, baseline=True))
-    stems = []
+    stems: list[str] = []
     for rows in sides:
-        parts = [group.part(stem) for stem in rows["stem"]]
+        parts = [group.part(label) for label in rows["label"]]
         case = [part[0] if part else str(case) for part, case in zip(parts, rows["case"], strict=True)]
         rows = rows.assign(case=case, work=rows["m"] * rows["k"] * rows["n"])
         sizes = rows.groupby("case")["work"].sum().sort_values(kind="stable")
         if len(sizes):
-            stems += [stem_of(str(name)) for name in rows.loc[rows["case"] == sizes.index[len(sizes) // 2], "problem"]]
+            stems += map(str, rows.loc[rows["case"] == sizes.index[len(sizes) // 2], "stem"])
     return stems

@@ -87,7 +87,7 @@ class View:
     def counted(self, group: Group) -> str:
         """`95.0 to 96.0 % as counted`: the zeros of a group's problems; empty where they are those that it names."""
         found = self.data.of(group)
-        zeros = 100 * found["sparsity"][~found["problem"].map(group.dense_part).astype(bool)]
+        zeros = 100 * found["sparsity"][~found["label"].map(group.dense_part).astype(bool)]
         if group.level is None or zeros.empty or (zeros - group.level).abs().max() < NEAR_LEVEL:
             return ""
         return f"{' to '.join(dict.fromkeys(f'{one:.1f}' for one in (zeros.min(), zeros.max())))} % as counted"

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from nnzbench.core import paths
-from nnzbench.data.problems.problem import stem_of
 from nnzbench.kernels.registry import about
 from nnzbench.report import published
 from nnzbench.report.draw import kinds
@@ -193,7 +192,7 @@ def _spans(reasons: Sequence[str]) -> str:
 def untuned(frame: pd.DataFrame) -> str:
     """Markdown: on how many problems (all types of one together) each kernel was not tuned. Empty where all were."""
     cut = frame[(frame["cut_short"] != "") & frame["median_us"].notna()]
-    counts = cut.assign(stem=cut["problem"].map(stem_of)).groupby(["cut_short", "kernel"])["stem"].nunique()
+    counts = cut.groupby(["cut_short", "kernel"])["stem"].nunique()
     rows = [[one.kernel, _SCOPES[one.cut_short], str(one.stem)] for one in each(counts.reset_index())]
     return markdown(["kernel", "", "problems"], sorted(rows, key=lambda row: -int(row[2])), left=2) if rows else ""
 
@@ -224,7 +223,7 @@ def clocks(results: ResultSet, mark: str) -> str:
     units = {name: snapshot.get("worker", name) for name, _, snapshot in results.environments}
     parts = timed["kernel"].map(lambda name: about(name).study).astype(bool)  # compared with each other, fast or not
     rows = timed[timed["selected"] | parts]
-    of = rows["environment"].map(units).groupby(rows["problem"].map(stem_of)).nunique()
+    of = rows["environment"].map(units).groupby(rows["stem"]).nunique()
     if mixed := int((of > 1).sum()):
         said += f"; on {mixed} of {len(of)} problems times come from several cards or runs, which differ by up to 4 %"
     meant = f"; {mark} marks a ratio that this could turn round" if mark else ""

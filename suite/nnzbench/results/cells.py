@@ -9,7 +9,6 @@ import math
 
 import pandas as pd
 
-from nnzbench.data.problems.problem import parse
 from nnzbench.results.nearby import INSTEAD
 from nnzbench.results.selector import dense_of
 
@@ -25,16 +24,20 @@ KEY = ["math", "policy", "rows", "inner", "columns", "level"]
 
 
 def cells(layers: pd.DataFrame) -> pd.DataFrame:
-    """Those rows of `nearby.layers`, of one GPU and any experiments, that are cells, with their `level` of `ZEROS`.
+    """Those rows of `nearby.layers`, of one GPU and any experiments, that are cells: of a `level` of `ZEROS`.
 
     A cell is a sparse matrix of uniformly random pattern times one of `COLUMNS`, over the best dense product in the
     same arithmetic; its `kernel` and `baseline_kernel` are the fastest of each side. One row for each `KEY`, of
     matrices of any size: a tuned one where there is one, then `HOME`'s. The index is that of `layers`.
     """
     dense = layers["math"].map({one: dense_of(one).label for one in INSTEAD})
-    level = layers["problem"].map(_level).astype(float)
-    kept = (layers["baseline"] == dense) & (layers["op"] != "sddmm") & layers["columns"].isin(COLUMNS)
-    found = layers.assign(level=level)[kept & level.isin(ZEROS)]
+    kept = (
+        (layers["baseline"] == dense)
+        & (layers["op"] != "sddmm")
+        & (layers["kind"] == "uniform")
+        & layers["columns"].isin(COLUMNS)
+    )
+    found = layers[kept & layers["level"].isin(ZEROS)]
     ranked = found.assign(untuned=~found["tuned"].astype(bool), away=found["experiment"] != HOME)
     first = ranked.sort_values(["untuned", "away"], kind="stable").drop_duplicates(KEY)
     return found.loc[first.index].sort_values(KEY)
@@ -43,9 +46,3 @@ def cells(layers: pd.DataFrame) -> pd.DataFrame:
 def size_class(rows: int, inner: int) -> str:
     """Which of `SIZES` a matrix of any shape stands beside: the one whose number of weights is nearest by factor."""
     return min(SIZES.items(), key=lambda one: abs(math.log(rows * inner / math.prod(one[0]))))[1]
-
-
-def _level(problem: str) -> float:
-    """Percent of zeros that its table gives a uniform pattern; NaN for others."""
-    parts = parse(problem)
-    return float(parts.level) if parts and parts.kind == "uniform" else math.nan

@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 
 import pandas as pd
 
-from nnzbench.data.problems.problem import stem_of
 from nnzbench.results.data import Data, described
 from nnzbench.results.records.beside import ENERGY, Window
 from nnzbench.results.records.folder import refuse_links
@@ -114,12 +113,12 @@ def chosen(results: ResultSet, asked: Comparison, attributes: str = "") -> dict[
 
     def fastest(selectors: Sequence[Selector]) -> pd.DataFrame:
         found = pd.concat([pick(timed, one, ("problem", "dtype")) for one in selectors])
-        return found[KEY].drop_duplicates().assign(stem=lambda some: some["problem"].map(stem_of))
+        return found[[*KEY, "stem"]].drop_duplicates()
 
     subjects, baselines = fastest(asked.subjects), fastest(asked.baselines)
     parts = [subjects, baselines]
     for group in (one for one in asked.groups if one.baseline_cases):
-        problems = described(results.experiment, frame, attributes)
+        problems = described(frame, attributes)
         cases = [group.problems(problems, side)[["problem", "case"]] for side in (False, True)]
         own = subjects[["problem", "stem"]].drop_duplicates().merge(cases[0], on="problem")[["stem", "case"]]
         parts.append(own.merge(cases[1], on="case").merge(baselines.drop(columns="stem"), on="problem"))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import pandas as pd
 
-from nnzbench.data.problems.problem import label_of, parse, stem_of
 from nnzbench.data.problems.tables import dlmc_sample
 
 OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV", "conv2d": "convolution"}
 NEAR = 2.5
-"""Points of sparsity within which a problem whose name tells no level is of one."""
+"""Points of sparsity within which a problem that was asked for at no level is of one."""
 
 Statistic = Literal["geometric mean", "mean", "total"]
 """Of paired ratios, or the sum of the baseline's times over the sum of the subject's."""
@@ -43,7 +42,7 @@ class Group:
     `<beginning>_dense_<part>` is the baseline's problem where it does more than the sparse one, the same at any level.
     """
     cases: str = ""
-    """Regular expression at the start of a stem (`names.stem_of`) whose groups name the case: cases are paired, not
+    """Regular expression at the start of a stem (`problem.stem_of`) whose groups name the case: cases are paired, not
     stems. Empty for each stem a case."""
     baseline_cases: str = ""
     """The same of the baseline's problems; empty for `cases`."""
@@ -71,10 +70,8 @@ class Group:
         return label if self.statistic == "geometric mean" else f"{label} ({self.statistic})"
 
     def problems(self, problems: pd.DataFrame, baseline: bool = False) -> pd.DataFrame:
-        """Of recorded problems (columns problem, op, n, source, sparsity; one row each) those of the group.
-
-        With a column `case`, which is what pairs them with the other side's.
-        """
+        """Of problems as `data.described` has them those of the group, with their `case`, which is what pairs them with
+        the other side's."""
         pattern = (baseline and self.baseline_like) or self.like
         level = None if baseline and (self.baseline_like or self.baseline_cases) else self.level
         rows = problems
@@ -87,40 +84,26 @@ class Group:
         if self.sample:
             paths = {entry.path for entry in dlmc_sample(self.sample)}
             rows = rows[rows["source"].str.partition(":")[2].isin(paths)] if len(rows) else rows
-        kept = [
-            _named(str(name), float(zeros), pattern, None if self.dense_part(str(name)) else level)
-            for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
-        ]
-        rows = rows[pd.Series(kept, rows.index, bool)]  # a mask also where there are none
-        cases = self.baseline_cases if baseline and self.baseline_cases else self.cases
-        rows = rows.assign(
-            case=pd.Series([_case(cases, stem_of(str(one))) for one in rows["problem"]], rows.index, object)
-        )
+        if level is not None:
+            near = rows["asked"].isna() & ((100 * rows["sparsity"] - level).abs() <= NEAR)
+            rows = rows[(rows["asked"] == level) | near | rows["label"].map(self.dense_part).astype(bool)]
+        if pattern:
+            kept = [fnmatchcase(label, pattern) for label in rows["label"]]
+            rows = rows[pd.Series(kept, rows.index, bool)]  # a mask also where there are none
+        if not (cases := self.baseline_cases if baseline and self.baseline_cases else self.cases):
+            return rows.assign(case=rows["stem"])
+        found = [re.match(cases, stem) for stem in rows["stem"]]
+        rows = rows.assign(case=pd.Series([one and " ".join(one.groups()) for one in found], rows.index, object))
         return rows[rows["case"].notna()]
 
-    def part(self, stem: str) -> tuple[str, str] | None:
+    def part(self, label: str) -> tuple[str, str] | None:
         """How the label of one of its parts begins, and which part it is."""
-        found = re.fullmatch(rf"(.+?)_(?:dense_)?({'|'.join(map(re.escape, self.parts))})", label_of(stem) or stem)
+        found = re.fullmatch(rf"(.+?)_(?:dense_)?({'|'.join(map(re.escape, self.parts))})", label)
         return (found[1], found[2]) if found else None
 
-    def dense_part(self, problem: str) -> bool:
+    def dense_part(self, label: str) -> bool:
         """Whether it is the baseline's problem of a part, dense at whatever level."""
-        return bool(self.parts) and "_dense_" in label_of(problem)
-
-
-def _named(problem: str, zeros: float, pattern: str, level: float | None) -> bool:
-    """A name that tells no level is of the nearest one."""
-    parts = parse(problem)
-    if level is not None and (abs(100 * zeros - level) > NEAR if parts is None else float(parts.level) != level):
-        return False
-    return not pattern or fnmatch.fnmatchcase(label_of(problem), pattern)
-
-
-def _case(cases: str, stem: str) -> str | None:
-    if not cases:
-        return stem
-    found = re.match(cases, stem)
-    return None if found is None else " ".join(found.groups())
+        return bool(self.parts) and "_dense_" in label
 
 
 ALL = Group()

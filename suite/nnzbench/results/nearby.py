@@ -24,7 +24,8 @@ COLUMNS = [
     *KIND, "rows", "inner", "columns", "zeros", "ratio", "tuned", "kernel", "us", "baseline_kernel", "baseline_us",
     "experiment", "problem",
 ]  # fmt: skip
-"""Of `layers`. `inner` are the sparse matrix's columns, `columns` the dense operand's; `zeros` counted, in percent."""
+"""Of `layers`, which have the `kind` of source and the `level` asked for, too. `inner` are the sparse matrix's columns,
+`columns` the dense operand's; `zeros` counted, in percent."""
 
 
 def sparse(math_class: str, without: str = "") -> Selector:
@@ -42,10 +43,10 @@ def cusparse(math_class: str) -> Selector:
 
 def layers(data: Data) -> pd.DataFrame:
     """Every recorded product over each baseline, with `COLUMNS`; none of networks' steps and of `CHECKS`."""
-    names = ["problem", "op", "m", "k", "n", "sparsity", "source"]
+    names = ["problem", "op", "m", "k", "n", "sparsity", "source", "kind", "asked"]
     products = data.problems.query(PRODUCTS)[names]
     if products.empty or data.results.experiment == CHECKS:
-        return pd.DataFrame(columns=COLUMNS)
+        return pd.DataFrame(columns=[*COLUMNS, "kind", "level"])
     parts = []
     for math_class, denses in INSTEAD.items():
         parts.append(pairs(data, [sparse(math_class)], list(map(dense_of, denses))).assign(math=math_class))
@@ -53,7 +54,7 @@ def layers(data: Data) -> pd.DataFrame:
     found = products.merge(pd.concat(parts), on="problem")  # in the order of the experiment's table
     sampled = found["op"] == "sddmm"  # its pattern is m x n
     found = found.rename(
-        columns={"median_us": "us", "over_us": "baseline_us", "over_kernel": "baseline_kernel"}
+        columns={"asked": "level", "median_us": "us", "over_us": "baseline_us", "over_kernel": "baseline_kernel"}
     ).assign(
         experiment=data.results.experiment,
         pattern=found["source"].map(pattern_of),
@@ -62,6 +63,6 @@ def layers(data: Data) -> pd.DataFrame:
         columns=found["n"].where(~sampled, found["k"]),
         zeros=(100 * found["sparsity"]).round(3),
     )
-    tuned_first = found[COLUMNS].sort_values("tuned", ascending=False, kind="stable")
+    tuned_first = found[[*COLUMNS, "kind", "level"]].sort_values("tuned", ascending=False, kind="stable")
     once = tuned_first.drop_duplicates([*KIND, "rows", "inner", "columns", "zeros"])
     return once.sort_index(ignore_index=True)

@@ -14,23 +14,21 @@ from typing import Any, get_args
 import pandas as pd
 
 from nnzbench.core.gpus import Peaks, peaks_of
-from nnzbench.data.problems.problem import DType
-from nnzbench.kernels.registry import about
-from nnzbench.kernels.vendor.cublas import UNPRUNED
-from nnzbench.results import marks
+from nnzbench.data.problems.problem import INTERCHANGEABLE, DType, case_of, stem_of
 from nnzbench.results.records import shown
 from nnzbench.results.records.beside import MEMORY, TUNING
 from nnzbench.results.records.csv_rows import SNAPSHOT_BYTES, plain
 from nnzbench.results.records.files import records_file
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import KEY, RecordError, frame_of, place
-from nnzbench.results.records.selection import CONTEST, fastest, superseded
+from nnzbench.results.records.selection import CONTEST, fastest, few, superseded
 from nnzbench.results.roofline import recorded_us
 
 PRODUCTS = ("cublas", "cublaslt")
 """Dense libraries that multiply by the matrix before pruning, too."""
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
+STANDIN = "standin"
 
 
 _WORK = [
@@ -56,7 +54,8 @@ class ResultSet:
     `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
     (a rule, the paper or the library itself chose its variant) and `cut_short` (`first` or `some` of its kernel's
     candidates were tried, see `Record.search`; else empty); `superseded` (`selection.superseded`). Rows of a
-    stand-in are those of the real pattern's problem (`marks.joined`)."""
+    stand-in are those of the real pattern's problem (`_joined`), and each has a `stem` and a `case` (`problem.stem_of`,
+    `case_of`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -130,7 +129,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         untuned=kept["choice"] != "search",
         cut_short=kept["search"].replace("all", ""),
     )
-    frame, patterns = marks.joined(measured)
+    frame, patterns = _joined(measured)
     return ResultSet(
         folder=folder,
         experiment=str(recorded["experiment"].iloc[0]),
@@ -138,7 +137,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         recorded=recorded,
         frame=frame,
         device=devices[0],
-        left_out=(*_left_out(recorded, devices), *marks.sentences(left), *patterns, *_pruned(frame)),
+        left_out=(*_left_out(recorded, devices), *_unfinished(left), *patterns, *_pruned(frame)),
         environment=environments[kept["environment"].iloc[-1]],
         environments=tuple(
             (name, int((kept["environment"] == name).sum()), found) for name, found in environments.items()
@@ -173,8 +172,8 @@ def nothing(folder: Path) -> ResultSet:
 
 
 def derived(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `read_frame` with `limit_share` and `gflops`."""
-    return frame.assign(
+    """The rows of `read_frame` with `limit_share`, `gflops`, `stem` and `case`."""
+    return named(frame).assign(
         limit_share=frame["limit_us"] / frame["median_us"],
         gflops=frame["flops"] / frame["median_us"] / 1e3,
     )
@@ -221,14 +220,68 @@ def _left_out(recorded: pd.DataFrame, devices: Sequence[str]) -> list[str]:
 
 def _pruned(frame: pd.DataFrame) -> Iterator[str]:
     """Says on how many problems a dense product is timed on the pruned matrix alone."""
-    dense = frame["kernel"].isin({name for name in PRODUCTS if about(name).work == "dense"})
+    dense = frame["kernel"].isin(PRODUCTS) & frame["work"].eq("dense")
     timed = frame[dense & frame["op"].isin(("spmm", "spmv")) & frame["median_us"].notna()]
-    alone = set(timed["problem"]) - set(timed.loc[timed["variant"].str.endswith(UNPRUNED), "problem"])
+    alone = set(timed["problem"]) - set(timed.loc[timed["weights"] == "unpruned", "problem"])
     if alone:
         yield (
             f"On {len(alone)} of {timed['problem'].nunique()} problems dense products are timed with the pruned matrix "
             "alone. Its zeros take less power, which changes fp16 times of large layers by up to 17 %."
         )
+
+
+def named(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with what their problems are called in every type (`stem`), and on every source (`case`)."""
+    names = rows["problem"]
+    return rows.assign(stem=names.map(stem_of), case=names.map(case_of))
+
+
+def _unfinished(rows: pd.DataFrame) -> list[str]:
+    """What was not tuned to the end, by kernel: the first problem of each, and how many more."""
+    problems: dict[str, dict[str, None]] = {}
+    for row in each(rows):
+        problems.setdefault(str(row.kernel), {})[f"`{row.problem}` ({row.dtype}, {row.policy})"] = None
+    return [
+        f"`{kernel}` is not drawn on {few(list(found), 1)}: the run ended before its last candidate."
+        for kernel, found in problems.items()
+    ]
+
+
+def _joined(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """`frame` with a stand-in's rows under the name of the real pattern recorded beside it, and sentences on them.
+
+    A problem recorded on two sources of its pattern, some kernels on the real one and others on its calibrated
+    stand-in, is one problem; each row keeps its own `source`. Where a kernel was recorded on both, as by a run that was
+    resumed once the real patterns were at hand, its rows on the stand-in are left out: a product's time is of one
+    pattern.
+    """
+    real = frame["kind"].isin(INTERCHANGEABLE - {STANDIN})
+    names = frame[real].drop_duplicates("case").set_index("case")[["problem", "kind"]]
+    made = frame["kind"].eq(STANDIN) & frame["case"].isin(names.index)
+    if not made.any():
+        return frame, ()
+    products = pd.MultiIndex.from_frame(frame[["case", "kernel"]])
+    twice = made & products.isin(products[real])
+    as_real = {name: frame[name].mask(made, frame["case"].map(names[name])) for name in ("problem", "kind")}
+    moved, left = frame[made & ~twice], frame[twice]
+    said = []
+    if len(moved):
+        who = ", ".join(f"`{kernel}`" for kernel in sorted(set(moved["kernel"])))
+        said.append(
+            f"On {_counted(moved)} the times of {who} are of a calibrated stand-in for the pattern; the other kernels' "
+            "are of the real one."
+        )
+    if len(left):
+        said.append(
+            f"On {_counted(left)} rows on a calibrated stand-in are left out ({len(left)}): the same kernels are "
+            "recorded on the real pattern."
+        )
+    return frame.assign(**as_real)[~twice], tuple(said)
+
+
+def _counted(rows: pd.DataFrame) -> str:
+    count = rows["problem"].nunique()
+    return "one problem" if count == 1 else f"{count} problems"
 
 
 def _device_rank(device: str) -> tuple[int, str]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nnzbench.kernels.registry import OURS, Role, about, dense_libraries, known
 from nnzbench.results.records import describe
+from nnzbench.results.records.selection import least
 
 MATHS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16", "i8": "INT8", "f8": "FP8", "i4": "INT4"}
 """Arithmetic classes as readers know them."""
@@ -153,25 +154,18 @@ def _one_choice(rows: pd.DataFrame) -> pd.DataFrame:
     of = ["problem", "kernel", "variant"]
     times = rows.assign(log=np.log(rows["median_us"])).groupby(of)["log"].agg(["size", "sum"]).reset_index()
     whole = times[times["size"] == times.groupby("problem")["size"].transform("max")]
-    best = whole.sort_values("sum", kind="stable").drop_duplicates("problem")[of]
+    best = least(whole.rename(columns={"sum": "median_us"}), ["problem"])[of]
     return rows[pd.MultiIndex.from_frame(rows[of]).isin(pd.MultiIndex.from_frame(best))]
 
 
 def pick(frame: pd.DataFrame, selector: Selector, by: Sequence[str] = ("problem", "policy")) -> pd.DataFrame:
     """The fastest of a selector's rows, at most one per problem and policy (or what `by` names), in the same order."""
-    return fastest_of(rows_of(frame, selector), by)
+    return least(ranked(rows_of(frame, selector)), by)
 
 
-def fastest_of(rows: pd.DataFrame, by: Sequence[str] = ("problem", "policy")) -> pd.DataFrame:
-    """The fastest of rows that compete, as `pick`.
-
-    Of equal times the one that stands for its kernel comes first, then by name of kernel and variant.
-    """
-    fastest = rows[rows["median_us"] == rows.groupby(list(by), sort=False)["median_us"].transform("min")]
-    if not fastest.duplicated(list(by)).any():
-        return fastest
-    ordered = fastest.sort_values(["selected", "kernel", "variant"], ascending=[False, True, True], kind="stable")
-    return ordered.drop_duplicates(list(by)).sort_index()
+def ranked(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order that tells of equal times: what stands for its kernel first, then by kernel, variant."""
+    return rows.sort_values(["selected", "kernel", "variant"], ascending=[False, True, True], kind="stable")
 
 
 def standing(frame: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench.core import paths
-from nnzbench.results.data import Data
+from nnzbench.results.data import Data, least_tuned
 from nnzbench.results.groups import ALL, Group
 from nnzbench.results.records.record import FLOORS, apart
 from nnzbench.results.selector import Selector
@@ -113,7 +113,7 @@ def pairs(data: Data, subjects: Sequence[Selector], baselines: Sequence[Selector
     keys = ["stem", "policy"]
     names = [*keys, "kernel", "median_us", "run", "tuned"]
     mine = pd.concat([data.times(one)[["problem", *names]].assign(subject=one.label) for one in subjects])
-    theirs = pd.concat([_least(data.times(one)[names], keys).assign(baseline=one.label) for one in baselines])
+    theirs = pd.concat([least_tuned(data.times(one)[names], keys).assign(baseline=one.label) for one in baselines])
     theirs = theirs.rename(columns={name: f"over_{name}" for name in names[2:]})
     found = mine.merge(theirs, on=keys).rename(columns={"over_median_us": "over_us"})
     return found.assign(
@@ -137,13 +137,6 @@ def facts_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
     rows = [dict(zip(KEY, key, strict=True)) | _statistics(ALL, some) for key, some in known.groupby(KEY, sort=False)]
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The least time of each, tuned where all of its times are."""
-    tuned = times.groupby(list(keys))["tuned"].transform("all")
-    ordered = times.assign(tuned=tuned).sort_values("median_us", kind="stable")
-    return ordered.drop_duplicates(list(keys))
 
 
 def tuning_gains(frame: pd.DataFrame) -> pd.DataFrame:

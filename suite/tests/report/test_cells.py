@@ -10,16 +10,16 @@ from nnzbench.results.selector import dense_of
 
 
 def layer(**changes: object) -> dict[str, object]:
-    row: dict[str, object] = dict.fromkeys(nearby.COLUMNS, 0) | {
+    row: dict[str, object] = dict.fromkeys((*nearby.COLUMNS, "level"), 0) | {
         "op": "spmm", "math": "f16", "pattern": "unstructured", "policy": "hot", "baseline": dense_of("f16").label,
         "rows": 8192, "inner": 8192, "columns": 16, "zeros": 90.001, "ratio": 2.0, "tuned": True,
-        "kernel": "tensor_spmm", "experiment": "pays_map", "problem": "large_8192x8192x16_90_uniform_f16",
+        "kernel": "tensor_spmm", "experiment": "pays_map", "kind": "uniform", "level": 90.0,
     }  # fmt: skip
     return {**row, **changes}
 
 
 def cells_of(*rows: dict[str, object]) -> pd.DataFrame:
-    return cells(pd.DataFrame(list(rows), columns=nearby.COLUMNS))
+    return cells(pd.DataFrame(list(rows), columns=[*nearby.COLUMNS, "kind", "level"]))
 
 
 def test_a_cell_has_its_level_its_ratio_and_its_place_among_the_layers():
@@ -30,9 +30,9 @@ def test_a_cell_has_its_level_its_ratio_and_its_place_among_the_layers():
 
 def test_other_patterns_levels_widths_operations_and_baselines_are_no_cells():
     others = (
-        layer(problem="large_mag_8192x8192x16_90_magnitude_f16"),
-        layer(problem="large_8192x8192x16_85_uniform_f16"),
-        layer(problem="not a name"),
+        layer(kind="magnitude"),
+        layer(level=85.0),
+        layer(level=float("nan")),
         layer(columns=2048),
         layer(op="sddmm"),
         layer(baseline=dense_of("f32").label),
@@ -43,7 +43,7 @@ def test_other_patterns_levels_widths_operations_and_baselines_are_no_cells():
 
 
 def test_of_two_records_the_tuned_one_counts_and_then_that_of_the_map():
-    elsewhere = {"experiment": "llm_layers", "problem": "llama_8192x8192x16_90_uniform_f16"}
+    elsewhere = {"experiment": "llm_layers"}
     assert cells_of(layer(ratio=1.5, **elsewhere), layer()).loc[1, "ratio"] == 2.0
     assert cells_of(layer(tuned=False), layer(ratio=1.5, **elsewhere))["ratio"].tolist() == [1.5]
     assert len(cells_of(layer(), layer(policy="cold"), layer(inner=4096), layer(columns=32))) == 4

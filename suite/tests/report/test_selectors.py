@@ -6,9 +6,9 @@ import dataclasses
 
 import pandas as pd
 
-from nnzbench.results import marks
 from nnzbench.results.records.beside import tunings
 from nnzbench.results.records.describe import searched
+from nnzbench.results.result_set import _unfinished
 from nnzbench.results.selector import FP16, FP16_PRUNED, kernel, pick
 
 
@@ -61,7 +61,7 @@ def test_a_search_to_the_end_before_a_kernel_had_more_first_choices_is_not_all(t
 
 def test_kernels_without_their_last_candidate_are_told_of_in_one_line_each():
     frame = pd.DataFrame({"kernel": ["ring", "ring", "ring", "sputnik"], "problem": ["a", "a", "b", "a"]})
-    assert marks.sentences(frame.assign(dtype="f32", policy=["hot", "cold", "hot", "hot"])) == [
+    assert _unfinished(frame.assign(dtype="f32", policy=["hot", "cold", "hot", "hot"])) == [
         "`ring` is not drawn on `a` (f32, hot) and 2 more: the run ended before its last candidate.",
         "`sputnik` is not drawn on `a` (f32, hot): the run ended before its last candidate.",
     ]

@@ -19,7 +19,7 @@ from nnzbench.data.problems import tables
 from nnzbench.kernels.registry import Role
 from nnzbench.papers.claims.claim import Measured, Quantity, Statistic
 from nnzbench.results import crossover, energy
-from nnzbench.results.data import Data
+from nnzbench.results.data import Data, planned
 from nnzbench.results.groups import Group
 from nnzbench.results.groups import Statistic as Mean
 from nnzbench.results.records.beside import TUNING
@@ -288,6 +288,4 @@ def _expected(experiment: str, arithmetic: str, group: Group) -> frozenset[str]:
     dtype = arithmetic if arithmetic in ("f16", "i8") else "f32"
     listed = tables.load(experiment, False, sample=group.sample or tables.SAMPLE)
     problems = [one for one in listed if one.dtype == dtype] or listed
-    rows = [(one.name, one.op, one.n, one.source, one.sparsity) for one in problems]
-    frame = pd.DataFrame(rows, columns=["problem", "op", "n", "source", "sparsity"])
-    return frozenset(group.problems(frame)["case"])
+    return frozenset(group.problems(planned(problems))["case"])

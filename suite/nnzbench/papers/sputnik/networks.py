@@ -10,7 +10,6 @@ import pandas as pd
 
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.data.problems.problem import label_of
 from nnzbench.kernels.registry import about
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
 from nnzbench.report import published
@@ -190,7 +189,6 @@ def mobilenets(
     before gains nothing over the sum.
     """
     rows = frame[(frame["experiment"] == MOBILENET.name) & (frame["policy"] == policy)]
-    rows = rows.assign(label=[label_of(name) for name in rows["problem"]])
     sides = (LAYER_SPARSE, sparse, dense)
     times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
     networks: dict[str, list[tuple[str, float]]] = {}

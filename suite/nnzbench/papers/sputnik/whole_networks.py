@@ -13,7 +13,6 @@ import pandas as pd
 
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.experiment import Experiment, dtypes_of
-from nnzbench.data.problems.problem import label_of
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER, networks
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Printed, View
@@ -77,7 +76,7 @@ PARTS = (
 def _whole(view: View) -> pd.DataFrame:
     """Every variant that computed a whole network, fastest first in each."""
     frame = view.frame[view.frame["median_us"].notna() & view.frame["shape"].isin(["transformer", "mobilenet"])]
-    frame = frame.assign(label=frame["problem"].map(label_of), policy=pd.Categorical(frame["policy"], view.policies))
+    frame = frame.assign(policy=pd.Categorical(frame["policy"], view.policies))
     return frame.sort_values(["label", "policy", "median_us"], kind="stable")
 
 
@@ -120,7 +119,6 @@ def _steps(frame: pd.DataFrame, row: Any) -> float:
     """Microseconds of all steps of a Transformer that were timed by themselves; NaN where one was not."""
     counts = {one.problem.label: one.count for one in tables.rows("whole_networks")}
     mine = frame[frame["policy"] == row.policy]
-    mine = mine.assign(label=mine["problem"].map(label_of))
     total = 0.0
     for label, name in (SPARSE_STEPS if row.kernel == "sparse_transformer" else DENSE_STEPS).items():
         math_class = row.math if name in ("cublas", "dense_attention") else "f32"

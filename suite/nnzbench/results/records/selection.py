@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import pandas as pd
@@ -29,11 +29,15 @@ def superseded(frame: pd.DataFrame) -> pd.Series[bool]:
     return found
 
 
+def least(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The row of the least time of each `by`, in the order of the index; of equals the first of `rows`."""
+    return rows.sort_values("median_us", kind="stable").drop_duplicates(by).sort_index()
+
+
 def fastest(frame: pd.DataFrame) -> pd.Series[bool]:
     """Of each row, whether it is the fastest timed one of its contest; the first of equals."""
     able = (frame["status"] == "ok") & frame["median_us"].notna() & ~superseded(frame)
-    timed = frame.loc[able, [*CONTEST, "median_us"]]
-    best = timed.sort_values("median_us", kind="stable").drop_duplicates(CONTEST)
+    best = least(frame.loc[able, [*CONTEST, "median_us"]], CONTEST)
     return pd.Series(frame.index.isin(best.index), frame.index)
 
 

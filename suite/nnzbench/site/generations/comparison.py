@@ -147,7 +147,7 @@ def _measured(results: ResultSet) -> pd.DataFrame:
     both = pd.concat([standing(frame), methods.sort_values("median_us", kind="stable")])
     rows = both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])
     peaks = {name: peaks_of(found) for name, _, found in results.environments}
-    cases = rows["problem"].map(case_of)
+    cases = rows["case"]
     found = rows[_RECORDED].assign(
         kind="measured",
         time_us=rows["median_us"],
