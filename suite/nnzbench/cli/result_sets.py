@@ -14,13 +14,13 @@ from nnzbench.cli import options
 from nnzbench.core import paths
 from nnzbench.core.progress import progress_bar
 from nnzbench.data.problems.experiment import POLICIES, Policy, unknown
-from nnzbench.report.text import number
+from nnzbench.report.text import markdown, number
 from nnzbench.results.records import files
 from nnzbench.results.records.files import Form
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import each
-from nnzbench.results.runs import Comparison, compare_files, compare_with_results
+from nnzbench.results.runs import Comparison, changed, compare_files, compare_with_results
 from nnzbench.site.contribute.validate import Finding, find_sets
 from nnzbench.site.contribute.validate import validate as findings_of
 
@@ -44,6 +44,7 @@ def compare(ctx: click.Context, before: Path, after: Path | None, everything: bo
     clock cycles: more than this suite's kernels differ by in two runs of one build (library algorithms of one column
     may, hot); SAME within 4 % (hot) or 7 % (cold); UNCLEAR between; FAILED where it was timed before and no longer
     passes. Brackets hold the bounds of the change.
+    Where the snapshots of two runs differ in one library, or the driver, alone, a table by kernel ends it.
     Exit status 1 if any row is SLOWER or FAILED, 2 where the runs have no row in common.
     """
     result = compare_files(before, after) if after else compare_with_results(before, paths.results())
@@ -62,6 +63,14 @@ def compare(ctx: click.Context, before: Path, after: Path | None, everything: bo
         click.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(result.counts.items())))
         if result.only_before or result.only_after:
             click.echo(f"in one run only: {result.only_before} before, {result.only_after} after")
+        differ = changed(before, after) if after else {}
+        if len(differ) == 1:
+            ((name, versions),) = differ.items()
+            click.echo(f"\nWhat moved with {name} {' -> '.join(versions)} (times after over before):\n")
+            rows = [
+                (kernel, str(n), *(f"{one:.3f}" for one in by), str(other)) for kernel, n, *by, other in result.moved()
+            ]
+            click.echo(markdown(["kernel", "rows", "geometric mean", "least", "most", "not the SAME"], rows))
     if result.regressed:
         ctx.exit(1)
 

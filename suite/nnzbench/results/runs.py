@@ -21,6 +21,7 @@ from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.records import shown
 from nnzbench.results.records.files import folders, records_file
 from nnzbench.results.records.record import NOT_TIMED, Record, RecordError, read_table, records_of
+from nnzbench.results.result_set import geometric_mean, read_environment
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
@@ -63,6 +64,20 @@ class Comparisons:
         """Rows per verdict."""
         return dict(Counter(row.verdict for row in self.rows))
 
+    def moved(self) -> list[tuple[str, int, float, float, float, int]]:
+        """By kernel and policy: rows, geometric mean, least and most of their times after over before, and how many are
+        not the SAME. What moved most first."""
+        of: dict[str, list[Comparison]] = {}
+        for row in self.rows:
+            if row.ratio is not None:
+                of.setdefault(f"{row.before.kernel} {row.before.policy}", []).append(row)
+        found = []
+        for name, rows in of.items():
+            ratios = [row.ratio for row in rows if row.ratio is not None]
+            other = sum(row.verdict != "SAME" for row in rows)
+            found.append((name, len(rows), geometric_mean(ratios), min(ratios), max(ratios), other))
+        return sorted(found, key=lambda one: -abs(math.log(one[2])))
+
     @property
     def regressed(self) -> bool:
         """Whether anything got slower or stopped being correct."""
@@ -100,6 +115,27 @@ def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
     rows = tuple(_judge(record, new[key]) for key, record in a.items() if key in new)
     only_after = sum(1 for key, record in new.items() if record.median_us is not None and key not in a)
     return Comparisons(rows, len(a) - len(rows), only_after)
+
+
+def changed(before: Path, after: Path) -> dict[str, tuple[str, str]]:
+    """What the snapshots of two runs say otherwise of software, by its name; of a run with several, all versions."""
+    old, new = _software(before), _software(after)
+    return {name: (old[name], new[name]) for name in sorted(old.keys() & new.keys()) if old[name] != new[name]}
+
+
+def _software(path: Path) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for folder in folders(path) if path.is_dir() else [path.parent]:
+        for file in folder.glob("environment*.json"):
+            said = read_environment(folder, file.name)
+            driver, commit = (
+                said.get(table, {}).get(name) for table, name in (("gpu", "driver"), ("source", "commit"))
+            )
+            versions = {**said.get("packages", {}), **said.get("software", {}), "driver": driver, "commit": commit}
+            for name, version in versions.items():
+                if version:
+                    found.setdefault(name, set()).add(str(version))
+    return {name: " and ".join(sorted(versions)) for name, versions in found.items()}
 
 
 def _read(path: Path) -> list[Any]:

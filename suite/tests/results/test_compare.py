@@ -148,3 +148,32 @@ def test_a_file_that_is_no_records_file_is_refused(tmp_path):
     assert result.exit_code == 2
     assert "bad.csv" in result.output
     assert invoke("compare", tmp_path, tmp_path).exit_code == 2
+
+
+def told(folder, rows, **versions):
+    append(folder / "records.csv", rows)
+    said = {"software": {"nvrtc": "12.9", **versions}, "packages": {"numpy": "2.3"}, "gpu": {"driver": "580"}}
+    (folder / "environment.json").write_text(json.dumps(said))
+    return str(folder)
+
+
+def test_runs_that_differ_in_one_library_end_in_a_table_of_what_moved(tmp_path):
+    kernels = {"cublas": (1.0, 2.0), "sputnik": (1.0, 1.0)}
+    before, after = (
+        [
+            row(us=10.0 * times[at] ** sign, kernel=name, problem=f"p{sign}", variant="v")
+            for name, times in kernels.items()
+            for sign in (1, -1, 0.5)
+        ]
+        for at in (0, 1)
+    )
+    old = told(tmp_path / "old", before, cublas="12.9")
+    text = invoke("compare", old, told(tmp_path / "new", after, cublas="13.0")).output
+    assert "What moved with cublas 12.9 -> 13.0" in text
+    table = [line for line in text.splitlines() if line.startswith("| ") and "hot" in line]
+    assert table == [
+        "| cublas hot | 3 | 1.122 | 0.500 | 2.000 | 3 |",
+        "| sputnik hot | 3 | 1.000 | 1.000 | 1.000 | 0 |",
+    ]
+    for name, versions in (("same", {"cublas": "12.9"}), ("two", {"cublas": "13.0", "nvrtc": "13.0"})):
+        assert "What moved" not in invoke("compare", old, told(tmp_path / name, after, **versions)).output
