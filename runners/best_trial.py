@@ -5,7 +5,7 @@
 
 The matrices are those of datasets/best_trial.csv: real DLMC ones (`nnzbench fetch dlmc`, or NNZBENCH_DATA). A run needs
 a GPU. Each matrix is searched first for `--seconds`, what one width has of the default budget, then on without a limit;
-what only the second search tries is timed hot alone. With the same `--out` a run goes on where it was cut. It ends
+what only the second search tries is not timed cold. With the same `--out` a run goes on where it was cut. It ends
 within `--limit` seconds.
 
 --summary needs neither a GPU nor the matrices: it estimates every time from the published rows, without those of these
@@ -28,7 +28,7 @@ import pandas as pd
 
 from nnzbench import devices
 from nnzbench.advise import estimate, layer
-from nnzbench.advise.measured import BUDGET_S, Asked, Question, unrecorded
+from nnzbench.advise.measured import BUDGET_S, Asked, Question, known_times, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
 from nnzbench.bench.session import Session, open_session
 from nnzbench.core import paths
@@ -39,6 +39,7 @@ from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems.problem import DType
 from nnzbench.data.problems.sources import find_real
 from nnzbench.kernels.registry import about, baselines, kernels
+from nnzbench.papers.predict.estimator import Sizes
 from nnzbench.report.text import commit, markdown
 from nnzbench.results.records.folder import Results, drop_cut_off_line
 from nnzbench.results.records.record import Record, RecordError
@@ -58,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome(Case):
-    """A case's fastest sparse kernel within the time and of all, and the least hot time of each kernel."""
+    """A case's fastest sparse kernel, streamed, within the time and of all, and the least hot time of each kernel."""
 
     gpu: str
     commit: str
@@ -112,28 +113,40 @@ def read(folder: Path) -> list[Outcome]:
 
 
 def fastest(rows: Iterable[Record], dtype: DType) -> tuple[dict[str, float], str, float]:
-    """The least hot time of each kernel in that precision; kernel and variant of the least that leaves zeros out."""
-    timed = sorted(
-        (row.median_us, row.kernel, row.variant)
-        for row in rows
-        if row.policy == "hot" and row.median_us and row.math == dtype
+    """The least hot time of each kernel in that precision; kernel, variant and time of the least streamed that leaves
+    zeros out."""
+    rows = list(rows)
+    hot, timed = (
+        sorted(
+            (row.median_us, row.kernel, row.variant)
+            for row in rows
+            if row.policy == policy and row.median_us and row.math == dtype
+        )
+        for policy in ("hot", "stream")
     )
-    least = {kernel: us for us, kernel, _ in reversed(timed)}
+    least = {kernel: us for us, kernel, _ in reversed(hot)}
     sparse = ((f"{kernel} {variant}", us) for us, kernel, variant in timed if about(kernel).work != "dense")
     return least, *next(sparse, ("none", math.nan))
 
 
-def ask(case: Case, seconds: float, session: Session, results: Results, ends: float = math.inf) -> Outcome | None:
-    """Searches within the time, then goes on without a limit; None where `ends` of the session's clock comes first."""
+def ask(
+    case: Case, seconds: float, session: Session, results: Results, known: Recorded | None, ends: float = math.inf
+) -> Outcome | None:
+    """Searches within the time, then goes on without a limit; None where `ends` of the session's clock comes first.
+
+    `known`: what is recorded of other matrices.
+    """
     one = layer_of(case)
     problem = unrecorded(one.problem("spmm", case.n, case.dtype), results)
     names = [name for name in baselines("spmm") if case.dtype in session.kernels[name].dtypes]
-    asked = Asked(case.n, problem, one, names, session, results, Lines())
+    sizes = Sizes(problem.m, problem.k, problem.n, one.matrix.nnz, layer.kind_of(one))
+    expected = known.expected("spmm", case.dtype, sizes) if known else {}
+    asked = Asked(case.n, problem, one, names, session, results, Lines(), expected)
     with asked.search as under_way:
         within = under_way.go(min(seconds, ends - session.clock()))
         _, found, found_us = fastest(asked.rows, case.dtype)
         started = session.clock()
-        asked.attempts.policies = asked.attempts.policies[:1]  # hot, where times are taken
+        asked.attempts.policies = tuple(one for one in asked.attempts.policies if one != "cold")
         everything = under_way.go(ends - started)
     if everything.unfinished:
         return None
@@ -152,12 +165,13 @@ def run(cases: Sequence[Case], seconds: float, limit: float, out: Path, device_n
     for case in left:
         layer_of(case)  # raises before any work
     session = open_session(devices.open_device(device_name) if device_name else devices.open_gpu(), kernels(), print)
+    known = known_times(session, hidden(cases))
     ends = session.clock() + limit
     out.mkdir(parents=True, exist_ok=True)
     drop_cut_off_line(out / LINES)
     with Results(out, True, False, session.environment, print) as results:
         for number, case in enumerate(left, start=1):
-            one = ask(case, seconds, session, results, ends) if session.clock() + seconds < ends else None
+            one = ask(case, seconds, session, results, known, ends) if session.clock() + seconds < ends else None
             if one is None:
                 print(f"{len(left) - number + 1} of {len(cases)} matrices left to the next run", flush=True)
                 break
@@ -168,13 +182,17 @@ def run(cases: Sequence[Case], seconds: float, limit: float, out: Path, device_n
     session.device.close()
 
 
+def hidden(cases: Iterable[Case]) -> frozenset[str]:
+    """The sources of rows that no estimate may know: of these matrices, and of patterns made after them."""
+    return frozenset(f"{kind}:{one.matrix}" for one in cases for kind in ("dlmc", "standin"))
+
+
 def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list[Outcome]:
     """The outcomes with what the published rows say of the kernels that were measured.
 
     Once without any row of these matrices, and once with what this trial measured of the other ones.
     """
-    hidden = frozenset(f"{kind}:{one.matrix}" for one in outcomes for kind in ("dlmc", "standin"))
-    recorded = {gpu: load(gpu, folders, hidden) for gpu in {one.gpu for one in outcomes}}
+    recorded = {gpu: load(gpu, folders, hidden(outcomes)) for gpu in {one.gpu for one in outcomes}}
     done = []
     for one in outcomes:
         rest = [asdict(other) for other in outcomes if other.matrix != one.matrix and other.gpu == one.gpu]

@@ -74,8 +74,8 @@ class Entry:
 
     @property
     def us(self) -> float | None:
-        """The time that it is ranked by: hot, or cold where only that is known."""
-        return self.hot_us if self.hot_us is not None else self.cold_us
+        """The time that it is ranked by: streamed, as in a model, else hot, or cold where only that is known."""
+        return next((one for one in (self.stream_us, self.hot_us, self.cold_us) if one is not None), None)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -113,6 +113,8 @@ class Width:
     """Candidates that were tried."""
     unfinished: tuple[str, ...] = ()
     """Kernels with candidates left when the time was over."""
+    missed: tuple[tuple[str, float], ...] = ()
+    """Kernels that were not timed though they may be the fastest, and the microseconds that they are estimated at."""
     near: tuple[Near, ...] = ()
     pruned: Entry | None = None
     """With the same weights pruned 2:4 in place of their own zeros: other numbers, and an estimate."""
@@ -170,6 +172,8 @@ class Answer:
     """Width, time of the fastest dense, time of the fastest sparse kernel, microseconds: what the plot draws."""
     problems: tuple[str, ...] = field(default_factory=tuple)
     """Names of the problems that rows were recorded under."""
+    like: str = ""
+    """Name of the layer of its kind whose choices and dense times it has; empty where it was searched for itself."""
 
     @property
     def sparsity(self) -> float:
@@ -221,10 +225,16 @@ class Answer:
 
 
 def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Timed ones by time, then checked ones, then those with a reason."""
-    return tuple(
-        sorted(entries, key=lambda one: (one.us is None, one.us or 0.0, one.error is None, about(one.kernel).rank))
-    )
+    """Timed ones by time, then checked ones, then those with a reason. What can't be streamed where others are comes
+    after these: its time is of another policy."""
+    found = list(entries)
+    streamed = any(one.stream_us is not None for one in found)
+
+    def place(one: Entry) -> tuple[object, ...]:
+        other = streamed and one.stream_us is None
+        return one.us is None, other, one.us or 0.0, one.error is None, about(one.kernel).rank
+
+    return tuple(sorted(found, key=place))
 
 
 def heading(answer: Answer) -> str:
@@ -235,7 +245,12 @@ def heading(answer: Answer) -> str:
 
 
 def sentence(answer: Answer, width: Width) -> str:
-    """The verdict for a width in about ten words."""
+    """The verdict for a width in about ten words, and what else might have won."""
+    missed = ", ".join(f"{about(name).label} (estimated {us_text(us, True)})" for name, us in width.missed)
+    return _sentence(answer, width) + (f"; not timed, and may be faster: {missed}" if missed else "")
+
+
+def _sentence(answer: Answer, width: Width) -> str:
     found = answer.verdict(width)
     about_so, at = "about " if answer.estimated else "", _at(answer.op, width.n)
     chosen, other = found.chosen, found.other

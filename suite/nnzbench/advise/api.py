@@ -78,10 +78,10 @@ def best(
         return estimate.answer(one, question, recorded.load(gpu, recorded.usual_folders()))
     session = _session(device)
     if out is None:
-        return measured.answer(one, question, session, Kept(), RunProgress())
+        return measured.answer(one, question, session, Kept(), RunProgress(), _known(device))
     folder = Path(out) / session.device.gpu / EXPERIMENT
     with Results(folder, True, False, session.environment, lambda note: None) as results:
-        return measured.answer(one, question, session, results, RunProgress())
+        return measured.answer(one, question, session, results, RunProgress(), _known(device))
 
 
 def operator(
@@ -137,7 +137,7 @@ def packed_layer(
     question = Question(widths_of("spmm", _tuple(tokens)), budget_s=float(budget), crossover=False)
     packer = packing.packer(session, True)
     if not packer.recall(one, question):
-        answered = measured.answer(one, question, session, Kept(), RunProgress())
+        answered = measured.answer(one, question, session, Kept(), RunProgress(), _known(device))
         if session.device.timer and not any(width.sparse(answered.dtype) for width in answered.widths):
             raise OperatorError(f"no sparse kernel was timed within {budget:g} s: give more by budget")
         packer.add(one, question, answered)
@@ -198,6 +198,12 @@ def open_device(name: str | None) -> Device:
 def _session(name: str | None) -> Session:
     """Opened once: peaks are measured, and the GPU is warm, for all that follows."""
     return open_session(open_device(name), registry.kernels(), lambda note: None)
+
+
+@functools.cache
+def _known(device: str | None) -> recorded.Recorded | None:
+    """Read once."""
+    return measured.known_times(_session(device))
 
 
 __all__ = [

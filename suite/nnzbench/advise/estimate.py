@@ -15,12 +15,11 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Near, Width, ranked
-from nnzbench.advise.layer import Layer
+from nnzbench.advise.layer import Layer, kind_of, unfit
 from nnzbench.advise.measured import Question
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.core.plan import Unsupported
-from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.experiment import USUAL
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Problem
@@ -28,11 +27,8 @@ from nnzbench.kernels.registry import Kernel, about, baselines, kernels
 from nnzbench.papers.predict.estimator import FAR_OCTAVES, Model, Sizes
 from nnzbench.papers.predict.records import UNJUDGED, cannot
 from nnzbench.results.crossover import WIDEST, crossing
-from nnzbench.results.records.describe import UNSTRUCTURED, pattern_of
 from nnzbench.results.records.record import RecordError
 
-HALVED = 0.6
-"""Share of zeros up to which a matrix that sparse tensor cores take was pruned for them: others take it by chance."""
 ALIKE = 12
 """Rows of the nearest number of nonzeros whose median is taken: one packing alone may take twice another."""
 
@@ -56,24 +52,6 @@ def packing_ms(kernel: str, rows: pd.DataFrame, sizes: Sizes) -> float | None:
         return max(float(np.median(ms[alike] * share)), float(ms.min())) if packed else float(np.median(ms[alike]))
 
     return once("prepare_ms", True) + once("compile_ms", about(kernel).weights_in_code)
-
-
-def _kind_of_layer(layer: Layer) -> str:
-    """Kind of its pattern, as `facts.nearby` names it: what generated it tells, and of a file whether it is 2:4."""
-    known = pattern_of(layer.source)
-    halved = known == UNSTRUCTURED and layer.matrix.sparsity <= HALVED and not _unfit(layer.matrix, "f16")
-    return "2:4" if halved else known
-
-
-def _unfit(matrix: CSR, dtype: DType) -> str:
-    """Why sparse tensor cores can't take the pattern; empty where they can."""
-    from nnzbench.kernels.vendor.cusparselt import require_pattern
-
-    try:
-        require_pattern(matrix, dtype)
-    except Unsupported as error:
-        return str(error)
-    return ""
 
 
 Models = dict[tuple[str, str, str], Model]
@@ -120,7 +98,7 @@ class _Asked:
         self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
         self._names = baselines(question.op) if question.kernels is None else question.kernels
         self._takers = Takers(layer, recorded.arch, every)
-        self._kind = _kind_of_layer(layer)
+        self._kind = kind_of(layer)
         found = recorded.models(question.op, dtype)
         self._lacking = {key[:2]: self._lacks(*key[:2]) for key in found if key[0] in self._names}
         self.models: Models = {key: model for key, model in found.items() if not self._lacking.get(key[:2], "no name")}
@@ -350,7 +328,7 @@ class Takers:
         if about(name).weights_in_code and any(one == name and not self._known[one, n][0] for one, n in self._known):
             return "", None  # writing the program again for another width is slow, and tells nothing new
         if name == "cusparselt":
-            return _unfit(self._layer.matrix, problem.dtype), None
+            return unfit(self._layer.matrix, problem.dtype), None
         try:
             if isinstance(kernel, Kernel):
                 operands = self._made(problem)

@@ -12,11 +12,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import files, index
 from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.data.problems.operands import Operands, operands_of, round_to
 from nnzbench.data.problems.problem import ConvShape, DType, Problem, name_of
 from nnzbench.data.problems.sources import load_sparse
+from nnzbench.results.records.describe import UNSTRUCTURED, pattern_of
 
 EXPERIMENT = "mine"
 """The results folder of a user's own matrices."""
@@ -28,6 +30,8 @@ MOST_BYTES = 8 << 30
 """Of a dense operand or a result in float64, as the check makes it: more does not fit an ordinary computer."""
 LANGUAGE_MODEL = 2048
 """Rows and columns from which on a size is taken for a layer of a language model, whose weights have 16 bits."""
+HALVED = 0.6
+"""Share of zeros up to which a matrix that sparse tensor cores take was pruned for them: others take it by chance."""
 _SPEC = re.compile(r"(\d{1,9})[xX](\d{1,9})@(0?\.\d{1,9}|0|\d{1,2}(?:\.\d{1,6})?%)")
 _ALMOST = re.compile(r"\d+[xX]\d+(@.*)?")
 _MOST_WEIGHTS = 1 << 31
@@ -178,6 +182,24 @@ def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
     problem = Problem(EXPERIMENT, text, "spmm", m, k, 1, sparsity, source)
     label = f"{m}x{k}.{pattern.replace(':', 'of')}"
     return Layer(label, load_sparse(problem), (m, k), source, "f16" if min(m, k) >= LANGUAGE_MODEL else "f32")
+
+
+def kind_of(layer: Layer) -> str:
+    """Of its pattern, as `describe.pattern_of` names it: what generated it tells, and of a file whether it is 2:4."""
+    known = pattern_of(layer.source)
+    halved = known == UNSTRUCTURED and layer.matrix.sparsity <= HALVED and not unfit(layer.matrix, "f16")
+    return "2:4" if halved else known
+
+
+def unfit(matrix: CSR, dtype: DType) -> str:
+    """Why sparse tensor cores can't take the pattern; empty where they can."""
+    from nnzbench.kernels.vendor.cusparselt import require_pattern
+
+    try:
+        require_pattern(matrix, dtype)
+    except Unsupported as error:
+        return str(error)
+    return ""
 
 
 def typical_unevenness(sparsity: float) -> float:

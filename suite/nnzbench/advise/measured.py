@@ -1,37 +1,49 @@
-"""The answer of a device that is here: every kernel checked and timed within a budget, each outcome a recorded row."""
+"""The answer of a device that is here: kernels checked and timed within a budget, each outcome a recorded row.
+
+Who is timed first follows from records of like problems. Layers of one kind (sizes, type, density, how uneven rows are)
+share one search: the others are checked and timed with its choice alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
-from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
+from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op, kind_of
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
+from nnzbench.advise.recorded import Recorded, load, usual_folders
 from nnzbench.bench.attempts import Attempts
 from nnzbench.bench.search import Search
 from nnzbench.bench.session import Session
 from nnzbench.bench.subject import Subject
-from nnzbench.bench.timing import StoppingRule
+from nnzbench.bench.timing import BEHIND, StoppingRule
 from nnzbench.bench.trial import Outcome
 from nnzbench.core.plan import Candidate
-from nnzbench.core.progress import RunProgress
+from nnzbench.core.progress import RunProgress, Within
 from nnzbench.data.matrices.formats import MatrixError
-from nnzbench.data.problems.experiment import OF_MODELS
+from nnzbench.data.problems.experiment import OF_MODELS, USUAL, Policy
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Problem, name_of
-from nnzbench.kernels.registry import about, baselines
+from nnzbench.kernels.registry import about, baselines, with_variant
+from nnzbench.papers.predict.estimator import Sizes
 from nnzbench.results.crossover import WIDEST, crossing
 from nnzbench.results.records.folder import Results
-from nnzbench.results.records.record import Record
+from nnzbench.results.records.record import Record, RecordError
 
 BUDGET_S = 60.0
 """Seconds for one matrix, all widths together."""
+MOST_BUDGET_S = 180.0
+"""Seconds for all matrices of a call where none are named."""
+ALIKE_NONZEROS, ALIKE_SPREAD = 0.03, 0.1
+"""Layers of one kind differ by so much at most: in their nonzeros relatively, in the row lengths' coefficient of
+variation absolutely."""
 WIDTHS = (1, 32, 256)
 """Columns that are asked about where none are named."""
 MOST_EXTRA = 8
@@ -48,6 +60,7 @@ class Question:
     """None: each layer's own."""
     kernels: tuple[str, ...] | None = None
     budget_s: float = BUDGET_S
+    """Of all layers together."""
     image: Image | None = None
     crossover: bool = True
     """Whether to look for the crossover at widths that were not asked for."""
@@ -70,7 +83,105 @@ def widths_of(op: Op, asked: Sequence[Any] | None) -> tuple[int, ...]:
     return widths
 
 
-def answer(layer: Layer, question: Question, session: Session, results: Results, progress: RunProgress) -> Answer:
+def known_times(session: Session, without: frozenset[str] = frozenset()) -> Recorded | None:
+    """What is recorded of this GPU, or tells of it, but for those sources; None where nothing does, and on the
+    processor."""
+    if session.device.timer is None:
+        return None
+    try:
+        return load(session.device.gpu, usual_folders(), without)
+    except RecordError:
+        return None
+
+
+def kinds(layers: Sequence[Layer]) -> list[list[Layer]]:
+    """The layers in groups that one search is enough for, each with its first layer in front."""
+    found: list[list[Layer]] = []
+    firsts: list[tuple[object, int, float]] = []
+    for layer in layers:
+        matrix = layer.matrix
+        fixed = (layer.shape, layer.dtype, kind_of(layer))
+        spread = float(matrix.row_lengths.std() / max(matrix.nnz / max(matrix.m, 1), 1e-9))
+        for (other, nnz, like), group in zip(firsts, found, strict=True):
+            alike = abs(matrix.nnz - nnz) <= ALIKE_NONZEROS * nnz and abs(spread - like) <= ALIKE_SPREAD
+            if fixed == other and alike:
+                group.append(layer)
+                break
+        else:
+            found.append([layer])
+            firsts.append((fixed, matrix.nnz, spread))
+    return found
+
+
+def answers(
+    layers: Sequence[Layer], question: Question, session: Session, results: Results, progress: RunProgress
+) -> Iterator[tuple[Layer, Answer]]:
+    """The answer for each layer, those of a kind after one another, with the kind's first answer for a first choice.
+
+    Each kind's search has an even share of the time that is left. Raises as `answer` does.
+    """
+    timed = session.device.timer is not None
+    groups, known = kinds(layers) if timed else [[one] for one in layers], known_times(session)
+    ends = session.clock() + question.budget_s
+    many = len(layers) > 1
+    if many:
+        title = f"{len(layers)} layers of {len(groups)} kinds"
+        progress.start(title, len(layers), time.monotonic() + question.budget_s)
+    within = Within(progress) if many else progress
+    for at, (first, *others) in enumerate(groups):
+        share = replace(question, budget_s=max(0.0, ends - session.clock()) / (len(groups) - at))
+        found = answer(first, share, session, results, within, known)
+        for layer in (first, *others):
+            if layer is not first:
+                name = first.name or first.label
+                yield layer, _like(layer, name, found, question.image, session, results, within)
+            else:
+                yield layer, found
+            if many:
+                progress.advance()
+
+
+def _like(
+    layer: Layer,
+    first: str,
+    found: Answer,
+    image: Image | None,
+    session: Session,
+    results: Results,
+    within: RunProgress,
+) -> Answer:
+    """The answer for a layer of the kind of one of that name, whose fastest sparse kernels are checked and timed on it.
+
+    What is dense takes as long as there, as it does not depend on the zeros.
+    """
+    widths, problems = [], []
+    for width in found.widths:
+        there = [one for one in width.entries if one.dense or not one.us]
+        if chosen := width.sparse(found.dtype):
+            name = chosen.kernel
+            problem = unrecorded(layer.problem(cast(Op, found.op), width.n, found.dtype, image), results)
+            only = replace(session, kernels={name: with_variant(session.kernels[name], chosen.variant)})
+            asked = Asked(width.n, problem, layer, [name], only, results, within, {})
+            with asked.search:
+                asked.search.go(math.inf)
+            there += asked.width().entries
+            problems.append(problem.name)
+        widths.append(replace(width, entries=ranked(there), tried=int(chosen is not None)))
+    note = " ".join(filter(None, (layer.note, f"Of the kind of {found.label}, whose choice and dense times it has.")))
+    return replace(
+        found, label=layer.label, nnz=layer.matrix.nnz, widths=tuple(widths), note=note, problems=tuple(problems),
+        like=first,
+    )  # fmt: skip
+
+
+def answer(
+    layer: Layer,
+    question: Question,
+    session: Session,
+    results: Results,
+    progress: RunProgress,
+    known: Recorded | None = None,
+) -> Answer:
     """Checks (and on a GPU times) the kernels on one layer. Rows are on disk as they come.
 
     Raises `MatrixError` where the layer poses no such problem, `DeviceLost`.
@@ -87,7 +198,9 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
         problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
         problems.append(problem.name)
         progress.start(f"{layer.label}, N = {n}", len(names))
-        asked = Asked(n, problem, layer, names, session, results, progress)
+        sizes = Sizes(problem.m, problem.k, problem.n, layer.matrix.nnz, kind_of(layer))
+        expected = known.expected(question.op, dtype, sizes) if known else {}
+        asked = Asked(n, problem, layer, names, session, results, progress, expected)
         under_way.enter_context(asked.search)
         asked.search.go(seconds)
         return asked
@@ -165,22 +278,25 @@ class Asked:
         session: Session,
         results: Results,
         progress: RunProgress,
+        expected: Mapping[str, float],
     ) -> None:
         self.n, self._problem = n, problem
         self._operands = layer.operands(problem)
         self.rows: list[Record] = []
-        policies = OF_MODELS if session.device.timer is not None else ()
-        self.attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self.rows)
+        # what a model sees decides; who is clearly behind there is not asked for more
+        policies: tuple[Policy, ...] = ("stream", *USUAL) if session.device.timer is not None else ()
+        rule = StoppingRule()
+        self.attempts = Attempts(EXPERIMENT, session, results, policies, rule, kept=self.rows, refused_behind=BEHIND)
         subject = Subject(problem, self._operands)
         self._sizes = _Sizes(self._operands)
-        self.search = Search(subject, self._operands, names, self.attempts, progress, self._sizes)
+        self.search = Search(subject, self._operands, names, self.attempts, progress, self._sizes, expected=expected)
 
     def width(self) -> Width:
         """The answer so far; records which kernels were not reached."""
         self.search.record_unreached()
         entries = ranked(_entries(self.rows, self._problem, self._operands, self._sizes))
         found = self.search.found
-        return Width(self.n, entries, sum(found.tried.values()), found.unfinished)
+        return Width(self.n, entries, sum(found.tried.values()), found.unfinished, tuple(found.missed.items()))
 
 
 def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes: _Sizes) -> Iterable[Entry]:
@@ -197,7 +313,7 @@ def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes
                 yield Entry(kernel, math_name, worst.variant, reason=worst.reason, wrong=worst.status == "wrong")
             continue
         best = {policy: _least([row for row in right if row.policy == policy]) for policy in OF_MODELS}
-        chosen = best["hot"] or best["cold"] or right[0]
+        chosen = best["stream"] or best["hot"] or best["cold"] or right[0]
         own = operands.sparse
         size = sizes.known.get((kernel, chosen.variant))
         yield Entry(

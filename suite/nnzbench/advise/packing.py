@@ -18,7 +18,7 @@ from nnzbench.core.progress import RunProgress
 from nnzbench.data.matrices.formats import CSR, MatrixError
 from nnzbench.data.problems.operands import Operands, operands_of
 from nnzbench.data.problems.problem import Problem
-from nnzbench.kernels.registry import Kernel, kernels
+from nnzbench.kernels.registry import Kernel, kernels, with_variant
 
 WIDTHS = (1, 8, 16, 32, 64)
 """Most tokens that choices are for, where none are named."""
@@ -31,8 +31,8 @@ _GAIN = 0.95
 SECONDS = 10.0
 """Most for one width's choice among kernels that were timed already."""
 
-Make = Callable[[Problem, Operands, list[str]], Saved]
-"""An operator's choice out of named kernels. Raises `OperatorError`."""
+Make = Callable[[Problem, Operands, list[str], str], Saved]
+"""An operator's choice out of named kernels, or of their candidates of a name. Raises `OperatorError`."""
 
 
 def prunable(layers: Iterable[Layer]) -> tuple[list[Layer], list[Layer]]:
@@ -64,8 +64,10 @@ def unpruned(layer: Layer) -> Packing:
 def measured(session: Session) -> Make:
     """Choices by the times that operators take on this device, which checks them."""
 
-    def made(problem: Problem, operands: Operands, names: list[str]) -> Saved:
-        operator = make(problem, operands, session, RunProgress(), names, SECONDS, "tokens")
+    def made(problem: Problem, operands: Operands, names: list[str], variant: str) -> Saved:
+        known = {one: with_variant(session.kernels[one], variant) for one in names} if variant else session.kernels
+        only = replace(session, kernels=known)
+        operator = make(problem, operands, only, RunProgress(), names, SECONDS, "tokens")
         operator.close()
         return operator.packed.saved
 
@@ -74,7 +76,7 @@ def measured(session: Session) -> Make:
 
 def drafted(arch: str) -> Make:
     """Choices for a GPU that is not here: each kernel's first plan."""
-    return lambda problem, operands, names: draft(problem, operands, names, arch, kernels())
+    return lambda problem, operands, names, _: draft(problem, operands, names, arch, kernels())
 
 
 @dataclass
@@ -104,8 +106,11 @@ class Packer:
         return found is not None
 
     def add(self, layer: Layer, question: Question, answer: Answer) -> None:
-        """Packs the layer by its answer. Raises `OperatorError` where no kernel can be tried and dense is not timed."""
-        found, weights = pack(layer, answer, self.made)
+        """Packs the layer by its answer, one of the kind of a layer that is packed by what was chosen for that.
+
+        Raises `OperatorError` where no kernel can be tried and dense is not timed.
+        """
+        found, weights = pack(layer, answer, self.made, self.layers.get(answer.like) if answer.like else None)
         lacking = [width for width in answer.widths if not width.sparse(answer.dtype)]  # the time was too short
         self.hurried += any(width.timed() for width in lacking)
         if self.keeps and not lacking:
@@ -133,21 +138,27 @@ def packer(session: Session, keeps: bool) -> Packer:
     return Packer(device.gpu, device.arch, driver, measured(session), keeps and device.timer is not None)
 
 
-def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
-    """The choices for a layer, by its answer, and the weights that they are for."""
+def pack(layer: Layer, answer: Answer, made: Make, like: Packing | None = None) -> tuple[Packing, CSR]:
+    """The choices for a layer, by its answer or as those of one `like` it, and the weights that they are for."""
     dtype = answer.dtype
     matrix = canonical(layer.matrix, dtype)
     pattern, own = matrix.pattern_hash(), replace(layer, matrix=matrix)
     found: dict[int, Facts | None] = {}
     wider: float | None = None  # time of the next wider choice
     for width in sorted(answer.widths, key=lambda one: -one.n):
+        if like is not None and like.widths.get(width.n) is None:  # dense, or a wider choice's
+            found |= {width.n: None} if width.n in like.widths else {}
+            continue
         problem = own.problem("spmm", width.n, dtype)
         names, limit = _rivals(answer, width)
+        variant = ""
+        if like is not None and (chosen := like.widths[width.n]):
+            names, variant = [chosen.kernel], chosen.variant
         saved: Saved | None = None
         us: float | None = None
         if names:
             with suppress(*([OperatorError] if limit else [])):  # then dense it is
-                saved = made(problem, operands_of(problem, matrix, pattern), names)
+                saved = made(problem, operands_of(problem, matrix, pattern), names, variant)
         if saved is not None:
             us = saved.facts.hot_us or next((one.us for one in width.timed() if one.kernel == saved.facts.kernel), None)
         if saved is None or (us and limit and us >= limit):
@@ -183,4 +194,5 @@ def _rivals(answer: Answer, width: Width) -> tuple[list[str], float | None]:
     if dense is None:
         return close, None
     saved = time(dense) - time(sparse[0])
-    return (close, (sparse[0].us or 0.0) + saved) if saved > 0 else ([], None)
+    hot_us = sparse[0].hot_us or sparse[0].us or 0.0
+    return (close, hot_us + saved) if saved > 0 else ([], None)

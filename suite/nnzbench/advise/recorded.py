@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
@@ -134,6 +135,19 @@ class Recorded:
                         halved=one.pattern == "2:4", coded=one.operand_bytes is not None and one.pattern != "2:4",
                     )  # fmt: skip
         return self._models[op, dtype]
+
+    def expected(self, op: Op, dtype: DType, sizes: Sizes) -> dict[str, float]:
+        """Hot microseconds by kernel, of those that are no guess: what a search begins with. A matrix times a matrix of
+        one column is a matrix times a vector."""
+        others: tuple[Op, ...] = ("spmv",) if op == "spmm" and sizes.n == 1 else ()
+        found: dict[str, float] = {}
+        with threadpool_limits(limits=1, user_api="blas"):  # of small systems: threads spend most of it on each other
+            for one in (op, *others):
+                for kernel, model in certain_hot(self.models(one, dtype), dtype, sizes.kind):
+                    fits = about(kernel).pattern in ("", sizes.kind)
+                    if fits and kernel not in found and not model.guess(sizes):
+                        found[kernel] = float(model.at([sizes])[0])
+        return found
 
     def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:
         """The rows of kernels (in an arithmetic) that have too few for a model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections import Counter
@@ -138,6 +139,8 @@ class Attempts:
     """Every outcome is added here too, with its samples, where there is a list."""
     followed: set[tuple[str, str, str]] = field(default_factory=set)
     """Problems, dtypes and kernels whose result follows other weights."""
+    refused_behind: float = FAR_BEHIND
+    """Of whom only the fastest matter, as `Conditions` has it; of all kernels where that is `BEHIND`."""
     short: Counter[str] = field(default_factory=Counter)
     """By kernel, candidates that have no row because other processes had the memory of a shared GPU."""
 
@@ -181,7 +184,7 @@ class Attempts:
             clock=self.session.clock,
             work=work,
             to_beat_us=to_beat,
-            first_decides=only_fastest,
+            refused_behind=self.refused_behind if only_fastest or self.refused_behind < FAR_BEHIND else math.inf,
             operands=subject.operands,
             outside=None if ours else subject.outside,
         )

@@ -1,17 +1,20 @@
 """The fastest kernel for one problem within a time limit: candidates of all kernels, in turns.
 
-Libraries come first and whole, because what a kernel must beat is the best of their algorithms. Then whichever kernel
-has taken the least time so far has the next candidate; one whose best is far behind the fastest waits longer. Where
-time is enough every candidate is tried.
+Nothing is tuned before whoever may win was timed once: the first candidate, its rule's choice, of the dense library
+that is expected to be the fastest, then of each kernel that is expected within `WITHIN` times the least time of its
+side (dense, or without the zeros), and of those of which nothing is expected. Then whichever kernel has taken the least
+time so far has the next candidate; one whose best, or expected, time is far behind the fastest of its side waits
+longer. Where time is enough every candidate is tried.
 
 Programs compile on the host's other processors while the GPU is timed: a few candidates of each kernel are planned
 ahead, in the time that measuring leaves. A program that holds the weights compiles for seconds, so that the first
-kernel of this kind begins before the libraries are timed. Any other one waits as if it had taken already what its
-programs take to compile, and none begins what can't end within the limit.
+kernel of this kind begins before anything is timed. Any other one waits as if it had taken already what its programs
+take to compile, and none begins what can't end within the limit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -27,6 +30,8 @@ from nnzbench.data.problems.problem import DType
 from nnzbench.devices.build.pool import CompilePool, Pending
 from nnzbench.kernels.registry import about
 
+WITHIN = 2.0
+"""Times the least expected time of its side, up to which a kernel is timed before any is tuned."""
 AHEAD = 6
 """Candidates of a kernel that are planned ahead of its turn: few, as the search may end before the last."""
 PLANNING_SHARE = 0.25
@@ -50,10 +55,17 @@ class KernelState:
     tried: int = 0
     done: bool = False
     best_us: float | None = None
+    expected_us: float | None = None
+    """By records of like problems; None where nothing tells."""
     compile_s: float = 0.0
     """What compiling a few of its candidates is expected to take, where its programs hold the weights."""
     most: int = AHEAD
     """Candidates that are held at most."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether it multiplies by every weight."""
+        return about(self.kernel).work == "dense"
 
     @property
     def ready(self) -> bool:
@@ -76,8 +88,9 @@ class KernelState:
         return not self.done and (self.ready or (not len(self.pending) and self.may_hold(left)))
 
     def cost(self, fastest_us: float | None) -> float:
-        """Seconds taken, or at first to be taken, counted more where its best is behind the fastest of all."""
-        behind = self.best_us / fastest_us if self.best_us and fastest_us else 1.0
+        """Seconds taken, or at first to be taken, counted more where its time is behind the fastest of its side."""
+        known_us = self.best_us or self.expected_us
+        behind = known_us / fastest_us if known_us and fastest_us else 1.0
         return max(self.seconds, self.compile_s) * max(1.0, behind) ** 2
 
 
@@ -93,6 +106,8 @@ class Found:
     """Candidates by kernel."""
     unfinished: tuple[str, ...]
     """Kernels with candidates left when the time was over."""
+    missed: Mapping[str, float]
+    """Expected microseconds of kernels that were not timed, and might have been the fastest of their side."""
 
 
 class Search:
@@ -109,14 +124,19 @@ class Search:
         progress: RunProgress,
         seen: Seen | None = None,
         pool: CompilePool | None = None,
+        expected: Mapping[str, float] | None = None,
     ) -> None:
-        """`pool` compiles; None: worker processes, for a device that takes its programs from the compile cache."""
+        """`pool` compiles; None: worker processes, for a device that takes its programs from the compile cache.
+
+        `expected`: microseconds by kernel, of those that anything is known of.
+        """
         self._subject, self._attempts, self._progress, self._seen = subject, attempts, progress, seen
         self._clock = attempts.session.clock
         device = attempts.session.device
         limit = None if device.timer is not None else 1
         self._pool: CompilePool | None = pool or (CompilePool() if device.compiles_from_cache else None)
-        self._fastest: dict[tuple[str, Policy], float] = {}
+        self._fastest: dict[bool, dict[tuple[str, Policy], float]] = {True: {}, False: {}}
+        """Of the dense kernels and of the others, by arithmetic and policy: no side ends the other's timing early."""
         self._planning_s = 0.0
         phases = attempts.session.work.phases
         most_long = max(1, min(AHEAD, self._pool.workers // 2)) if self._pool else 1
@@ -127,7 +147,9 @@ class Search:
             pending = Pending(found, device.arch, device.link, self._pool)
             compile_s = _compile_s(name, operands, problem.dtype) if limit is None else 0.0
             most = most_long if about(name).weights_in_code else AHEAD
-            self._states.append(KernelState(name, pending, compile_s=compile_s, most=most))
+            us = (expected or {}).get(name)
+            self._states.append(KernelState(name, pending, expected_us=us, compile_s=compile_s, most=most))
+        self._leading = self._first_timed()
 
     def __enter__(self) -> Search:
         return self
@@ -142,30 +164,43 @@ class Search:
         A candidate that was begun is finished. Raises `DeviceLost`.
         """
         begun, problem = self._clock(), self._subject.problem
-        first = next((state for state in self._states if state.compile_s), None)
+        first = next((state for state in self._leading if state.compile_s), None)
         if first is not None and self._pool is not None and self._pool.workers > 1:  # one processor is for the others'
             while first.may_hold(seconds):
                 self._hold(first)
-        libraries = [state for state in self._states if about(state.kernel).role == "library"]
-        for group in (libraries, self._states):
+        for first_only in (True, False):
             while (left := seconds - (self._clock() - begun)) > 0:
-                state = self._next(group, left)
+                group = self._states
+                if first_only:  # what compiles for seconds is no reason to wait
+                    group = [one for one in self._leading if not (one.tried or one.done or one.compile_s)]
+                state = self._next(group, left, first_only)
                 if state is None:
-                    if not self._wait(group, left):
+                    if not self._wait(group, left, plan=not first_only):
                         break
                     continue
                 if not state.ready:
                     self._hold(state)
                     continue
+                if first_only:  # the next one's program compiles while this one is timed
+                    others = (one for one in group if one is not state and not len(one.pending) and one.may_hold(left))
+                    if ahead := next((one for one in others if one.plans_ahead), None):
+                        self._hold(ahead)
                 self._progress.step(f"{problem.name} {problem.dtype} {state.kernel}")
                 self._try(state)
-                self._plan_ahead(state, begun, seconds)
+                if not first_only:
+                    self._plan_ahead(state, begun, seconds)
         return self.found
 
     @property
     def found(self) -> Found:
         unfinished = tuple(state.kernel for state in self._states if not state.done)
-        return Found({state.kernel: state.tried for state in self._states}, unfinished)
+        missed = {
+            state.kernel: state.expected_us
+            for state in self._states
+            if state.expected_us and not state.tried and not state.done
+            and state.expected_us < (self._leader(state) or math.inf)
+        }  # fmt: skip
+        return Found({state.kernel: state.tried for state in self._states}, unfinished, missed)
 
     @property
     def compiling(self) -> bool:
@@ -179,7 +214,7 @@ class Search:
             held = [state for state in self._states if not state.done and len(state.pending)]
             ready = [state for state in held if state.ready]
             if ready:
-                self._try(min(ready, key=lambda one: one.cost(self._leader())))
+                self._try(min(ready, key=lambda one: one.cost(self._leader(one))))
             elif not self._wait_for(held, left):
                 break
         return self.found
@@ -190,19 +225,41 @@ class Search:
             if not state.tried and not state.done:
                 self._attempts.add(self._subject, state.kernel, "", Outcome("timeout", NOT_REACHED))
 
-    def _next(self, group: Sequence[KernelState], left: float) -> KernelState | None:
+    def _first_timed(self) -> list[KernelState]:
+        """Who has a turn before anything is tuned, in that order: see the module."""
+        least = {
+            dense: min((one.expected_us for one in self._states if one.expected_us and one.dense == dense), default=0.0)
+            for dense in (True, False)
+        }
+
+        def place(one: KernelState) -> tuple[bool, float]:
+            return not (one.dense and one.expected_us == least[True]), one.expected_us or math.inf
+
+        able = [
+            one for one in self._states if (one.expected_us or 0.0) <= WITHIN * least[one.dense] or not least[one.dense]
+        ]
+        return sorted(able, key=place)
+
+    def _next(self, group: Sequence[KernelState], left: float, in_order: bool) -> KernelState | None:
         """Whose candidate is tried, or planned; None where all that are left are compiling."""
-        leader = self._leader()
         able = [state for state in group if state.able(left)]
-        return min(able, key=lambda one: (one.tried > 0 or one.compile_s > 0, one.cost(leader)), default=None)
+        if in_order:
+            return next(iter(able), None)
 
-    def _leader(self) -> float | None:
-        return min((state.best_us for state in self._states if state.best_us), default=None)
+        def place(one: KernelState) -> tuple[bool, float]:
+            compiled = one in self._leading and one.ready
+            return one.tried > 0 or (one.compile_s > 0 and not compiled), one.cost(self._leader(one))
 
-    def _wait(self, group: Sequence[KernelState], left: float) -> bool:
-        """Plans one more candidate, or else waits until something is compiled; false where nothing compiles."""
+        return min(able, key=place, default=None)
+
+    def _leader(self, of: KernelState) -> float | None:
+        """The least time of its side."""
+        return min((one.best_us for one in self._states if one.best_us and one.dense == of.dense), default=None)
+
+    def _wait(self, group: Sequence[KernelState], left: float, plan: bool) -> bool:
+        """Plans one more candidate if it may, or else waits until something is compiled; false where nothing is."""
         compiling = [state for state in group if not state.done and state.pending.awaited()]
-        if more := next((state for state in compiling if state.may_hold(left)), None):
+        if plan and (more := next((state for state in compiling if state.may_hold(left)), None)):
             self._hold(more)
         elif compiling:
             self._wait_for(compiling, left)
@@ -243,7 +300,8 @@ class Search:
             state.done = True
             self._progress.advance()
             return
-        outcome = self._attempts.attempt(self._subject, state.kernel, candidate, self._fastest, self._progress)
+        fastest = self._fastest[state.dense]
+        outcome = self._attempts.attempt(self._subject, state.kernel, candidate, fastest, self._progress)
         state.tried += 1
         state.seconds += self._clock() - started
         if outcome is None or outcome.status != "ok":

@@ -6,6 +6,7 @@ library its defaults.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 
 from nnzbench.bench.outside import Cheat, Guard, Outside
 from nnzbench.bench.phases import Phase, Phases, Work
-from nnzbench.bench.timing import FAR_BEHIND, Clock, Measurement, StoppingRule, measure
+from nnzbench.bench.timing import BEHIND, FAR_BEHIND, Clock, Measurement, StoppingRule, measure
 from nnzbench.core import paths
 from nnzbench.core.plan import Array, Candidate, Prepared, Resources, Unsupported
 from nnzbench.data.problems.check import passes, relative_error, why
@@ -60,10 +61,10 @@ class Conditions:
     """Counts the seconds, and waits for other processes to leave the GPU."""
     to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
     """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
-    first_decides: bool = False
-    """Whether a candidate far behind under one policy is refused under those after it: of a library's algorithms only
-    the fastest matter, and its defaults, which papers divide by. Slow ones took half the GPU time of language-model
-    layers."""
+    refused_behind: float = math.inf
+    """Times the least time under one policy from which on a candidate is refused under those after it: `FAR_BEHIND` or
+    `BEHIND`. Of a library's algorithms only the fastest matter, and its defaults, which papers divide by: slow ones
+    took half the GPU time of language-model layers. A search for the fastest of all asks for nobody's other times."""
     operands: Operands | None = None
     """Of the problem: they tell weights from dense operands, which the policy `stream` needs."""
     outside: Outside | None = None
@@ -322,8 +323,9 @@ class _Trial:
                         continue
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
-            if self.conditions.first_decides and found[policy].far:
-                far = far_behind(policy)
+            limit = self.conditions.refused_behind
+            if found[policy].far if limit > BEHIND else found[policy].behind:
+                far = far_behind(policy, limit) if limit < math.inf else ""
             if len(runs) > 1:
                 check_copies(self.candidate, runs, prepared, first, self.truth)
             # after the first one the clock is up, and stays so: the host checks nothing in between
@@ -331,9 +333,9 @@ class _Trial:
         return found, refused
 
 
-def far_behind(policy: Policy) -> str:
+def far_behind(policy: Policy, limit: float = FAR_BEHIND) -> str:
     """Why a candidate is not timed under the other policies."""
-    return f"{NOT_TIMED}over {FAR_BEHIND:g} times as slow as another candidate under the policy {policy}"
+    return f"{NOT_TIMED}over {limit:g} times as slow as another candidate under the policy {policy}"
 
 
 def check_copies(

@@ -17,7 +17,7 @@ from nnzbench import devices
 from nnzbench.advise import estimate, layer, measured, packing, recorded, tell
 from nnzbench.advise.answer import Answer, as_json, sentence
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer
-from nnzbench.advise.measured import BUDGET_S, Question, widths_of
+from nnzbench.advise.measured import BUDGET_S, MOST_BUDGET_S, Question, widths_of
 from nnzbench.advise.operators import archive
 from nnzbench.bench.session import open_session
 from nnzbench.cli import options
@@ -64,9 +64,7 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Default: the file's 16 bits; fp16 for sizes from 2048x2048.",
 )
 @click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
-@click.option(
-    "--budget", callback=seconds_of, default=f"{BUDGET_S:g}s", metavar="60s|5m", help="Time for one matrix [60s]."
-)
+@click.option("--budget", callback=seconds_of, metavar="60s|5m", help="Time for all matrices [60s each, 3m at most].")
 @click.option("--pattern", type=click.Choice(PATTERNS), help="Where the zeros of MxK@0.9 are [uniform].")
 @click.option("--match", multiple=True, metavar="GLOB", help="All matrices of a file with such a name; repeatable.")
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
@@ -122,8 +120,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     whole = None if image is None else Image(image[0], image[1], asked.pad or 0, asked.stride or 1)
     widths = widths_of(op, packing.WIDTHS if save and asked.ns is None else asked.ns)
     further = not (asked.no_crossover or save)
-    question = Question(widths, op, asked.dtype, names_of_kernels(asked.kernels), asked.budget, whole, further)
     layers = layer.load(asked.matrices, asked.match, asked.pattern or "uniform", save is not None)
+    budget_s = asked.budget or min(BUDGET_S * len(layers), MOST_BUDGET_S)
+    question = Question(widths, op, asked.dtype, names_of_kernels(asked.kernels), budget_s, whole, further)
     unpruned: list[Layer] = []
     if save:
         layers, unpruned = packing.prunable(layers)
@@ -179,14 +178,14 @@ def _measure(
     with closing(device), progress_bar() as progress:
         session = open_session(device, registry.kernels(), progress.tell)
         packer = packing.packer(session, question.kernels is None)
-        answers = []
+        left = [one for one in layers if not (save and packer.recall(one, question))]
+        found = {}
         with Results(folder, True, False, session.environment, progress.tell) as results:
-            for one in layers:
-                if save and packer.recall(one, question):
-                    continue
-                answers.append(measured.answer(one, question, session, results, progress))
+            for one, answer in measured.answers(left, question, session, results, progress):
+                found[id(one)] = answer
                 if save:
-                    packer.add(one, question, answers[-1])
+                    packer.add(one, question, answer)
+        answers = [found[id(one)] for one in left]
         if save:
             _save(save, packer, unpruned)
     click.echo(f"{records_file(folder)} has every row", err=True)

@@ -44,6 +44,13 @@ class RunProgress:
         """Something the user should know at once."""
 
 
+class Within(RunProgress):
+    """For a part of longer work, which counts its own steps: what is done now is told, and how far the part is not."""
+
+    def __init__(self, whole: RunProgress) -> None:
+        self.step, self.note, self.tell = whole.step, whole.note, whole.tell  # type: ignore[method-assign]
+
+
 class Lines(RunProgress):
     """Plain lines on standard error, at most one a minute; with `verbose` each step and detail."""
 

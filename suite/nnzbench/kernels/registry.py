@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Set
@@ -230,6 +231,33 @@ def dense_libraries(math: str) -> tuple[str, ...]:
 def baselines(op: str) -> tuple[str, ...]:
     """Kernels that compute `op` and would be run for their speed: all that are registered but studies of others."""
     return _those(lambda name, one: not one.study and name in _registry and op in _registry[name].ops)
+
+
+def with_variant(kernel: AnyKernel, variant: str) -> AnyKernel:
+    """The kernel with that one of its candidates alone; it ends when that is found."""
+    name, paper, ops, dtypes = kernel.name, kernel.paper, kernel.ops, kernel.dtypes
+    if isinstance(kernel, VendorKernel):
+        return _OneCandidate(name, paper, ops, dtypes, kernel, variant)
+
+    def plans(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        found = (one for one in kernel.plans(problem, operands, arch) if one.variant == variant)
+        yield from itertools.islice(found, 1)
+
+    return PlannedKernel(name, paper, ops, dtypes, plans)
+
+
+@dataclass(frozen=True)
+class _OneCandidate:
+    name: str
+    paper: str
+    ops: frozenset[str]
+    dtypes: frozenset[str]
+    kernel: VendorKernel
+    variant: str
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        found = (one for one in self.kernel.candidates(problem, operands, device) if one.variant == self.variant)
+        yield from itertools.islice(found, 1)
 
 
 def role_of(name: str, variant: str) -> Role:

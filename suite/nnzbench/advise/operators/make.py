@@ -17,12 +17,13 @@ from nnzbench.bench.attempts import Attempts
 from nnzbench.bench.search import Search
 from nnzbench.bench.session import Session
 from nnzbench.bench.subject import Subject
-from nnzbench.bench.timing import StoppingRule
+from nnzbench.bench.timing import BEHIND, StoppingRule
 from nnzbench.bench.trial import Outcome
 from nnzbench.core.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.core.progress import RunProgress
 from nnzbench.data.matrices.formats import MatrixError, require_memory
 from nnzbench.data.problems.check import passes, relative_error
+from nnzbench.data.problems.experiment import Policy
 from nnzbench.data.problems.operands import Operands, operands_of
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
@@ -49,7 +50,7 @@ def make(
     kept = Kept()
 
     def told(kernel: str, candidate: Candidate, outcome: Outcome) -> None:
-        us = _hot_us(outcome) or 0.0
+        us = min((one.median for one in [*outcome.measurements.values()][:1]), default=0.0)  # streamed, else hot
         if candidate.plan is None or (best and us >= best[0][0]):
             return
         try:
@@ -59,7 +60,8 @@ def make(
         else:
             best[:] = [(us, kernel, candidate.plan, outcome)]
 
-    attempts = Attempts("operator", session, kept, ("hot",) if device.timer else (), StoppingRule())
+    policies: tuple[Policy, ...] = ("stream", "hot") if device.timer else ()
+    attempts = Attempts("operator", session, kept, policies, StoppingRule(), refused_behind=BEHIND)
     tried = Subject(problem, operands)
     for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
         with Search(tried, operands, some, attempts, progress, told) as under_way:
