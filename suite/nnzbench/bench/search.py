@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from nnzbench.bench.attempts import Attempts
@@ -32,6 +32,8 @@ from nnzbench.kernels.registry import about
 
 WITHIN = 2.0
 """Times the least expected time of its side, up to which a kernel is timed before any is tuned."""
+OWED = 2
+"""The expected fastest of either side are tried however little time there is: without them there is no answer."""
 AHEAD = 6
 """Candidates of a kernel that are planned ahead of its turn: few, as the search may end before the last."""
 PLANNING_SHARE = 0.25
@@ -106,7 +108,7 @@ class Found:
     """Candidates by kernel."""
     unfinished: tuple[str, ...]
     """Kernels with candidates left when the time was over."""
-    missed: Mapping[str, float]
+    missed: Mapping[str, float] = field(default_factory=dict)
     """Expected microseconds of kernels that were not timed, and might have been the fastest of their side."""
 
 
@@ -169,10 +171,15 @@ class Search:
             while first.may_hold(seconds):
                 self._hold(first)
         for first_only in (True, False):
-            while (left := seconds - (self._clock() - begun)) > 0:
+            while True:
+                left = seconds - (self._clock() - begun)
                 group = self._states
                 if first_only:  # what compiles for seconds is no reason to wait
-                    group = [one for one in self._leading if not (one.tried or one.done or one.compile_s)]
+                    group = self._leading[: OWED if left <= 0 and seconds > 0 else None]
+                    group = [one for one in group if not (one.tried or one.done or one.compile_s)]
+                if left <= 0 and not (first_only and seconds > 0 and group):
+                    break
+                left = max(left, 1.0) if first_only else left
                 state = self._next(group, left, first_only)
                 if state is None:
                     if not self._wait(group, left, plan=not first_only):
@@ -232,8 +239,9 @@ class Search:
             for dense in (True, False)
         }
 
-        def place(one: KernelState) -> tuple[bool, float]:
-            return not (one.dense and one.expected_us == least[True]), one.expected_us or math.inf
+        def place(one: KernelState) -> tuple[bool, bool, float]:
+            best = one.expected_us is not None and one.expected_us == least[one.dense]
+            return not (best and one.dense), not best, one.expected_us or math.inf
 
         able = [
             one for one in self._states if (one.expected_us or 0.0) <= WITHIN * least[one.dense] or not least[one.dense]

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from fake_records import by_law
 from fakes import FakeDevice, FakeKernel
@@ -29,14 +30,15 @@ def trial(runner, monkeypatch, tmp_path):
 def ask(trial, monkeypatch, tmp_path):
     """Asks about the first case on a fake device."""
     variants = {f"v{at}": (20.0 - at, "") for at in range(8)}
-    known = {"cublas": FakeKernel("cublas"), "sputnik": FakeKernel("sputnik", variants)}
+    weights = {"weights": np.zeros(2000, np.int8)}
+    known = {"cublas": FakeKernel("cublas", **weights), "sputnik": FakeKernel("sputnik", variants, **weights)}
     monkeypatch.setattr(trial, "baselines", lambda op: tuple(known))
     device = FakeDevice(gpu="nvidia-h200")
     session = Session(device, known, clock=device.timer.clock, _warm=True)
 
     def asked(seconds, ends=math.inf):
         with Results(tmp_path / "out", True, False, {}, print) as results:
-            return trial.ask(trial.read_cases()[0], seconds, session, results, session.clock() + ends)
+            return trial.ask(trial.read_cases()[0], seconds, session, results, None, session.clock() + ends)
 
     return asked
 

@@ -135,7 +135,7 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
     layer = api.as_layer(weights(40, 64))
     asked = []
 
-    def made(problem, operands, names):
+    def made(problem, operands, names, variant):
         asked.append((problem.n, names))
         return Saved(facts(operands.sparse, n=problem.n), operands.sparse)
 
@@ -145,16 +145,18 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
     assert [(n, one and one.n) for n, one in found.widths.items()] == [(1, 1), (16, 16), (64, None)]
     assert asked == [(16, ["tensor_spmm"]), (8, ["tensor_spmm"]), (1, ["tensor_spmm"])]
     # its operator is slower for tokens than dense
-    slow, _ = packing.pack(layer, answer(width(8, 4.0, 9.0)), lambda p, o, names: Saved(facts(matrix, hot_us=9.5), o))
+    slow, _ = packing.pack(
+        layer, answer(width(8, 4.0, 9.0)), lambda p, o, names, _: Saved(facts(matrix, hot_us=9.5), o)
+    )
     assert slow.dense
 
     # in a model its weights come from memory: the cold times decide, and turning may cost what they save
     both = Width(8, (Entry("tensor_spmm", "f16", hot_us=9.5, cold_us=12), Entry("cublas", "f16", hot_us=9, cold_us=14)))
     for us, dense in ((11.4, False), (11.6, True)):
-        found, _ = packing.pack(layer, answer(both), lambda p, o, names, us=us: Saved(facts(matrix, hot_us=us), o))
+        found, _ = packing.pack(layer, answer(both), lambda p, o, names, _, us=us: Saved(facts(matrix, hot_us=us), o))
         assert found.dense == dense
 
-    def refuses(problem, operands, names):
+    def refuses(problem, operands, names, variant):
         raise nnzbench.OperatorError("no")
 
     assert packing.pack(layer, answer(width(8, 4.0, 9.0)), refuses)[0].dense
@@ -162,7 +164,7 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
 
 def test_an_interrupted_packing_goes_on_with_what_was_chosen(fresh_choices):
     layer, question = api.as_layer(weights(40, 64)), Question((8,))
-    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names: Saved(facts(o.sparse), o.sparse), keeps=True)
+    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names, _: Saved(facts(o.sparse), o.sparse), keeps=True)
     assert not first.recall(layer, question)
     first.add(layer, question, answer(width(8, 4.0, 9.0)))
     again = packing.Packer("gpu", "sm_90", "1", first.made, keeps=True)
