@@ -2,9 +2,11 @@
 
     python runners/recompute.py [--reports reports]
 
-The pages say which problems and rows are compared (`Comparison`, `Selector`, `Group`: data). Reading the records, what
-counts of them, the least time of each problem, pairs, means, sums and whether all were tuned are computed here a second
-time. Ends with status 1 and names each row that says something else than the records.
+Of each page the facts.csv beside it is checked, as `nnzbench report` left it; where there is none, as git keeps none,
+the one that the page is drawn with now. The pages say which problems and rows are compared (`Comparison`, `Selector`,
+`Group`: data). Reading the records, what counts of them, the least time of each problem, pairs, means, sums and whether
+all were tuned are computed here a second time. Ends with status 1 and names each row that says something else than the
+records.
 """
 
 from __future__ import annotations
@@ -62,18 +64,18 @@ def rows(folder: Path) -> pd.DataFrame:
     frame = pd.read_parquet(folder / "records.parquet")
     device = next((name for name in ("cupy", "pycuda", "cuda-core") if name in set(frame["device"])), "")
     frame = frame[(frame["device"] == device) & (frame["status"] == "ok") & frame["median_us"].notna()]
-    tuning = folder / "tuning.csv"
-    done = pd.read_csv(tuning, dtype=str) if tuning.is_file() else pd.DataFrame(columns=[*RUN, "policies"])
+    tuning = folder / "tuning.parquet"
+    done = pd.read_parquet(tuning) if tuning.is_file() else pd.DataFrame(columns=[*RUN, "policies", "scope", "untuned"])
     done = done.assign(policy=done["policies"].str.split("+")).explode("policy")
     keys = list(frame[[*RUN, "policy"]].itertuples(index=False, name=None))
     if tuning.is_file():
         known = set(done[[*RUN, "policy"]].itertuples(index=False, name=None))
         frame = frame[[key in known for key in keys]]
     more, widest = outgrown(done), dict[object, int]()
-    told = done.reindex(columns=[*RUN, "policy", "scope", "untuned"])
-    unpruned = {tuple(key) for *key, _, names in told.itertuples(index=False) if "_unpruned" in str(names)}
+    told = done[[*RUN, "policy", "scope", "untuned"]]
+    unpruned = {tuple(key) for *key, _, names in told.itertuples(index=False) if "_unpruned" in names}
     for *key, scope, names in told.itertuples(index=False):
-        if tuple(key) in unpruned and "_unpruned" not in str(names):
+        if tuple(key) in unpruned and "_unpruned" not in names:
             continue  # its rows, over the pruned matrix, count no more
         to_the_end = 1 if tuple(key[:-1]) in more else 2
         widest[tuple(key)] = max(widest.get(tuple(key), 0), {"first": 0, "some": 1}.get(scope, to_the_end))
@@ -84,7 +86,8 @@ def rows(folder: Path) -> pd.DataFrame:
     frame = of_one_pattern(frame.assign(cut=cut))
     first = frame["variant"].str.partition("_")[0]
     frame["math"] = first.where(first.isin(CLASSES), frame["dtype"]).mask(frame["kernel"] == "tensor_spmm_tf32", "tf32")
-    runs = {name: run_of(folder / name) for name in frame["environment"].unique()}
+    texts = pd.read_parquet(folder / "environments.parquet").set_index("name")["text"]
+    runs = {name: run_of(name, texts[name]) for name in frame["environment"].unique()}
     return frame.assign(
         pruned=of_pruned(frame),
         role=[role_of(*key) for key in zip(frame["kernel"], frame["variant"], strict=True)],
@@ -101,9 +104,9 @@ def of_pruned(frame: pd.DataFrame) -> pd.Series[bool]:
     return either.astype(bool) & dense.astype(bool) & ~unpruned
 
 
-def run_of(path: Path) -> str:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return f"{(content.get('source') or {}).get('commit', '')} {content.get('worker', path.name)}"
+def run_of(name: str, snapshot: str) -> str:
+    content = json.loads(snapshot)
+    return f"{(content.get('source') or {}).get('commit', '')} {content.get('worker', name)}"
 
 
 def of_one_pattern(frame: pd.DataFrame) -> pd.DataFrame:
@@ -133,8 +136,8 @@ def outgrown(done: pd.DataFrame) -> set[object]:
     names: it was of fewer."""
     since: dict[object, set[str]] = {}
     whole: dict[object, set[str]] = {}
-    for *key, scope, names in done[[*RUN, "scope", "untuned"]].itertuples(index=False) if "untuned" in done else ():
-        if isinstance(names, str) and about(key[2]).role != "library":
+    for *key, scope, names in done[[*RUN, "scope", "untuned"]].itertuples(index=False):
+        if names and about(key[2]).role != "library":
             if scope in ("first", "some"):
                 since.setdefault(tuple(key), set()).update(names.split())
             else:
@@ -345,10 +348,11 @@ def asked_of(folder: Path) -> tuple[list[tuple[Data, Comparison]], set[tuple[str
 
 def checked(folder: Path, copy: Path) -> tuple[int, int, list[str]]:
     """Of one page: how many facts are computed again, how many are of more than its records, and what is wrong."""
-    if not (facts := folder / "facts.csv").is_file():
-        return 0, 0, [f"{folder}: there are records and no facts.csv"]
     asked, beyond = asked_of(copy)
-    of, found = wrong_rows(facts, asked, beyond)
+    facts = [one / "facts.csv" for one in (folder, copy) if (one / "facts.csv").is_file()]
+    if not facts:
+        return 0, 0, [f"{folder}: there are records and no facts.csv"]
+    of, found = wrong_rows(facts[0], asked, beyond)
     return of, len(beyond), found
 
 
@@ -367,8 +371,11 @@ def main() -> int:
         copies = [Path(scratch) / folder.relative_to(reports) for folder in pages]
         for of, beyond, found in pool.map(checked, pages, copies):
             count, other, wrong = count + of, other + beyond, wrong + found
-    if (generations := reports / "generations" / "facts.csv").is_file():
-        of, found = wrong_products(generations)
+        generations = reports / "generations"
+        if not (generations / table.FILE).is_file():
+            generations = Path(scratch)
+            table.write(products.facts(products.times([]))[table.COLUMNS], generations)
+        of, found = wrong_products(generations / table.FILE)
         count, wrong = count + of, wrong + found
     for words in wrong:
         print(words, file=sys.stderr)

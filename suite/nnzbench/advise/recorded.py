@@ -34,7 +34,6 @@ from nnzbench.papers.predict.model import alike
 from nnzbench.papers.predict.records import error_bar, library_factor
 from nnzbench.results.nearby import CHECKS
 from nnzbench.results.records import files, shown
-from nnzbench.results.records.beside import TUNING
 from nnzbench.results.records.describe import UNSTRUCTURED, class_of, pattern_of
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import RecordError
@@ -241,7 +240,7 @@ def _source(target: Gpu, known: Sequence[str], folders: Sequence[Path]) -> str |
 
 def _read(folder: Path) -> pd.DataFrame:
     file = files.records_file(folder)
-    refuse_links(file, folder / TUNING.file)
+    refuse_links(file)
     frame = shown.read(file)[[*_USED, "math", "role", "step", "search"]]
     frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(USUAL)]
     # a step of a network is not the product that it is recorded as

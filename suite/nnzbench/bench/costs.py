@@ -1,4 +1,4 @@
-"""What candidates cost and what tuning brings, learnt from the `tuning.csv` and records of earlier runs."""
+"""What candidates cost and what tuning brings, learnt from the tuning tables and records of earlier runs."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
     What those runs did not do is predicted from `datasets/costs.csv`, where something is timed.
     """
     costs, known = Costs(), kernels()
-    for folder in sorted({path.parent for root in folders for path in root.glob("*/*/tuning.csv")}):
+    for folder in sorted({path.parent for root in folders for path in root.glob("*/*/tuning.*")}):
         try:
             rows = [row for row in TUNING.read(folder) if (row.device != "cpu") == timed]
         except (RecordError, OSError):

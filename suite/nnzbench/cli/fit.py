@@ -146,9 +146,9 @@ def _print(label: str, score: Score) -> None:
 @command.command()
 @click.argument("results", nargs=-1, required=True, type=FOLDER)
 def costs(results: tuple[Path, ...]) -> None:
-    """Write datasets/costs.csv from the tuning.csv of RESULTS (folders such as reports): what a budget plans with."""
-    if not any(any(root.glob("*/*/tuning.csv")) for root in results):
-        raise RecordError(f"no tuning.csv lies in <gpu>/<experiment>/ below {' or '.join(map(str, results))}")
+    """Write datasets/costs.csv, what a budget plans with, from the tuning tables of RESULTS (folders as reports)."""
+    if not any(any(root.glob("*/*/tuning.*")) for root in results):
+        raise RecordError(f"no tuning table lies in <gpu>/<experiment>/ below {' or '.join(map(str, results))}")
     rows = tuning_costs.table(tuning_costs.learn(results, True))
     paths.write_csv(pd.DataFrame(rows, columns=list(tuning_costs.COLUMNS)), paths.datasets() / "costs.csv")
 

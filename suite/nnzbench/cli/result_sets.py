@@ -16,9 +16,9 @@ from nnzbench.core.progress import progress_bar
 from nnzbench.data.problems.experiment import POLICIES, Policy, unknown
 from nnzbench.report.text import markdown, number
 from nnzbench.results.records import files
-from nnzbench.results.records.files import Form
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import RecordError
+from nnzbench.results.records.table_files import Form
 from nnzbench.results.result_set import each
 from nnzbench.results.runs import Comparison, changed, compare_files, compare_with_results
 from nnzbench.site.contribute.validate import Finding, find_sets

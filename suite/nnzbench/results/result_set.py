@@ -16,8 +16,7 @@ import pandas as pd
 from nnzbench.core.gpus import Peaks, peaks_of
 from nnzbench.data.problems.problem import INTERCHANGEABLE, DType, case_of, stem_of
 from nnzbench.results.records import shown
-from nnzbench.results.records.beside import MEMORY, TUNING
-from nnzbench.results.records.csv_rows import SNAPSHOT_BYTES, plain
+from nnzbench.results.records.beside import ENVIRONMENTS, MEMORY, beside
 from nnzbench.results.records.files import records_file
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import KEY, RecordError, frame_of, place
@@ -101,7 +100,7 @@ def load(folder: Path) -> ResultSet:
     Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
     path = records_file(folder)
-    files = [path, folder / TUNING.file, folder / MEMORY.file, *sorted(folder.glob("environment*.json"))]
+    files = [path, *beside(folder)]
     refuse_links(folder, *files)
     states = [(one.name, one.stat()) for one in files if one.is_file()]
     return _load(path, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
@@ -293,12 +292,10 @@ def read_environment(folder: Path, name: str) -> dict[str, Any]:
     path = folder / (name or "environment.json")
     if path.parent != folder or name == "..":
         raise RecordError(f"{records_file(folder)}, column 'environment': '{name}' is not the name of a file beside it")
-    refuse_links(path)
-    if not path.is_file():
+    if (text := ENVIRONMENTS.text(folder, path.name)) is None:
         return {}
-    plain(path, SNAPSHOT_BYTES)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(found, dict):

@@ -142,7 +142,7 @@ def test_costs_are_learnt_from_recorded_tuning(tables, tmp_path):
     assert any(row.startswith("nm_sparsity,cublas,") for row in rows)
     refused = fit("costs", tables)
     assert refused.exit_code == 2
-    assert "no tuning.csv lies in <gpu>/<experiment>/" in refused.output
+    assert "no tuning table lies in <gpu>/<experiment>/" in refused.output
 
 
 def test_queues_are_simulated_on_the_layers_of_the_tables(tmp_path, monkeypatch):

@@ -8,14 +8,23 @@ import pytest
 from commands import invoke
 from fake_records import failed, record, table1, write
 
-from nnzbench.results.records.beside import MEMORY, TUNING
-from nnzbench.results.records.csv_rows import MOST_BYTES
+from nnzbench.results.records.beside import (
+    ENERGY,
+    MEMORY,
+    TABLES,
+    TUNING,
+    Environment,
+    Memory,
+    Tuning,
+    Window,
+    beside,
+)
 from nnzbench.results.records.files import export, folders, has_records, records_file
-from nnzbench.results.records.record import RecordError, append, read_frame, read_records, read_table, write_parquet
+from nnzbench.results.records.record import RecordError, append, read_frame, read_records, read_table
+from nnzbench.results.records.table_files import MOST_BYTES, schema_of, write_parquet
 from nnzbench.results.result_set import load, read_environment
 
 TABLE = {table.file: table for table in (TUNING, MEMORY)}
-
 ROWS = [
     record(selected=True, reason='ended early, "clearly" behind', shape="n1_c2", sparsity=0.9),
     failed(record(problem="ü, with a comma", registers=None, compile_ms=None), "unsupported", "no sm_75 form"),
@@ -37,6 +46,67 @@ def test_a_journal_comes_back_from_parquet_byte_for_byte(folder):
     once = published.read_bytes()
     assert export(folder, "csv").read_bytes() == journal
     assert export(folder, "parquet").read_bytes() == once
+
+
+def beside_all(folder):
+    """Every table beside the rows, as a run writes them."""
+    key = ("p", "f32", "sputnik", "a", "cupy")
+    tuned = [Tuning("p", "f32", "sputnik", "cupy", "hot+cold", 3, 2, 0.1237, "some", 0.05, "a b"),
+             Tuning("p", "f32", "cublas", "cupy", "hot", 1, 1, 1.0)]  # fmt: skip
+    TUNING.add(folder, *tuned)
+    MEMORY.add(folder, Memory(*key, 1, 1 << 40, 3))
+    ENERGY.add(
+        folder, Window(*key, 1, 2, "ok", "", 9, 0.5, 3.25, 3.5, 100.0, 80.0, None, 1980.0, "", "environment.json")
+    )
+    (folder / "environment.json").write_text('{"gpu": {"name": "ü"},\n "a": 1}\n', encoding="utf-8")
+    (folder / "environment-2.json").write_text("{}")
+
+
+def test_the_tables_beside_the_rows_change_their_form_with_them_and_say_the_same(folder):
+    beside_all(folder)
+    plain = {path.name: path.read_bytes() for path in folder.iterdir()}
+    said = [table.read(folder) for table in TABLES]
+    export(folder, "parquet")
+    names = ["energy", "environments", "memory", "records", "tuning"]
+    assert sorted(path.name for path in folder.iterdir()) == [f"{name}.parquet" for name in names]
+    assert [table.read(folder) for table in TABLES] == said
+    assert read_environment(folder, "environment-2.json") == {}
+    export(folder, "csv")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == plain
+
+
+def test_a_published_set_of_before_is_read_and_one_that_a_crash_left_half_way_is_put_right(folder):
+    """With CSV and JSON beside the Parquet file; and with both forms of a table, the second written whole."""
+    beside_all(folder)
+    said = [table.read(folder) for table in TABLES]
+    plain = {path.name: path.read_bytes() for path in beside(folder)}
+    write_parquet(folder / "records.parquet", read_table(folder / "records.csv"))
+    (folder / "records.csv").unlink()
+    assert [table.read(folder) for table in TABLES] == said
+    export(folder, "parquet")
+    for name, data in plain.items():
+        (folder / name).write_bytes(data)
+    for form in ("parquet", "csv"):
+        export(folder, form)
+        assert [table.read(folder) for table in TABLES] == said
+        assert len(beside(folder)) == (4 if form == "parquet" else len(plain))
+
+
+@pytest.mark.parametrize("name", ["../environment.json", "records.csv", "environment/a.json"])
+def test_a_published_environment_is_written_nowhere_else(folder, name):
+    found = pa.table({"name": [name], "text": ["{}"]}, schema_of(Environment))
+    write_parquet(folder / "environments.parquet", found)
+    with pytest.raises(RecordError, match="is not the name of a snapshot"):
+        export(folder, "csv")
+
+
+def test_a_link_in_the_place_of_a_table_is_not_followed(folder, tmp_path):
+    (tmp_path / "elsewhere").write_text("secret")
+    for name in ("tuning.csv", "environment.json", "memory.parquet"):
+        (folder / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(RecordError, match="is a link"):
+            export(folder, "csv" if name.endswith("parquet") else "parquet")
+        (folder / name).unlink()
 
 
 def test_an_empty_number_is_null_and_an_empty_word_is_not(folder):

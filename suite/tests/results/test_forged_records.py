@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnzbench.core import paths
-from nnzbench.results.records import record
-from nnzbench.results.records.record import read_table, write_parquet
+from nnzbench.results.records import record, table_files
+from nnzbench.results.records.record import read_table
+from nnzbench.results.records.table_files import write_parquet
 from nnzbench.site.contribute import kit, snapshots
 from nnzbench.site.contribute.validate import validate
 
@@ -218,8 +219,8 @@ def test_an_archive_has_the_hashes_of_its_files(folder, tmp_path):
 )
 def test_few_bytes_that_stand_for_much_are_not_unpacked(folder, monkeypatch, change, sentence):
     (folder / "records.csv").unlink()
-    monkeypatch.setattr(record, "MOST_ROWS", 10_000)
-    monkeypatch.setattr(record, "MOST_LETTERS", 1 << 20)
+    monkeypatch.setattr(table_files, "MOST_ROWS", 10_000)
+    monkeypatch.setattr(table_files, "MOST_LETTERS", 1 << 20)
     rows = [dataclasses.replace(fit_rows()[0], **change)] * (5_000 if change else 20_000)
     write_parquet(folder / "records.parquet", pa.Table.from_pylist([vars(one) for one in rows], record.TABLE))
     assert (folder / "records.parquet").stat().st_size < 1 << 15

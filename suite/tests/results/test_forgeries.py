@@ -11,6 +11,7 @@ import fake_records
 import pytest
 
 from nnzbench.core import paths
+from nnzbench.results.records.beside import ENVIRONMENTS
 from nnzbench.results.records.record import Record, read_records
 from nnzbench.site.contribute.validate import validate
 
@@ -27,7 +28,8 @@ def real() -> tuple[list[Record], dict[str, dict[str, Any]]]:
     every = read_records(folder / "records.parquet")
     names = sorted({row.problem for row in every if row.median_us is not None})[-PROBLEMS:]
     rows = [row for row in every if row.problem in names]
-    return rows, {name: json.loads((folder / name).read_text()) for name in {row.environment for row in rows}}
+    named = {row.environment for row in rows}
+    return rows, {one.name: json.loads(one.text) for one in ENVIRONMENTS.read(folder) if one.name in named}
 
 
 def found(root: Path, rows: list[Record], snapshots: dict[str, dict[str, Any]]) -> tuple[list[str], list[str]]:

@@ -7,7 +7,8 @@ import pytest
 from fake_records import failed, table1, tuned
 
 from nnzbench.results.records import schema1
-from nnzbench.results.records.record import COLUMNS, append, read_records, read_table, renewed, to_row, write_parquet
+from nnzbench.results.records.record import COLUMNS, append, read_records, read_table, renewed, to_row
+from nnzbench.results.records.table_files import write_parquet
 
 SAID = {"settled": "median not settled within the time limit", "throttled": "throttled (sw_power_cap)"}
 

@@ -1,7 +1,6 @@
 """The whole way of a contribution without a GPU: steps, their time, the archive, which is taken in or refused."""
 
 import json
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,7 @@ from nnzbench.data.problems import tables
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS
 from nnzbench.papers.predict.model import FEWEST
 from nnzbench.papers.predict.records import predict
+from nnzbench.results.records.beside import ENVIRONMENTS, TUNING
 from nnzbench.results.records.record import RecordError, append, read_records
 from nnzbench.site.contribute import kit
 
@@ -151,12 +151,12 @@ def archive(tmp_path):
         folder.mkdir(parents=True)
         rows = [replace(row, gpu=slug) for row in read_records(recorded / "records.parquet")]
         append(folder / "records.csv", rows)
-        shutil.copy(recorded / "tuning.csv", folder)
-        for file in recorded.glob("environment*.json"):
-            snapshot = json.loads(file.read_text())
+        TUNING.add(folder, *TUNING.read(recorded))
+        for one in ENVIRONMENTS.read(recorded):
+            snapshot = json.loads(one.text)
             snapshot["gpu"] |= {"slug": slug, "name": name}
             change(snapshot["gpu"])
-            (folder / file.name).write_text(json.dumps(snapshot))
+            (folder / one.name).write_text(json.dumps(snapshot))
         return kit.archive(tmp_path / "theirs", slug)
 
     return packed
@@ -168,7 +168,9 @@ def test_an_archive_is_taken_in_and_its_pages_are_drawn(runner, archive, tmp_pat
     words = ["--take-in", str(archive()), "--reports", str(reports)]
     with pages_alone():
         assert runner.main(words) == 0, capsys.readouterr().err
-    assert (reports / H200 / "eie_table4" / "records.parquet").is_file()
+    names = {path.name for path in (reports / H200 / "eie_table4").iterdir()}
+    assert names >= {"records.parquet", "tuning.parquet", "environments.parquet"}
+    assert not names & {"records.csv", "tuning.csv", "environment.json"}
     assert "# " in (reports / H200 / "eie_table4" / "README.md").read_text()
     assert drawn == [reports], "the page of all GPUs"
     assert "git switch -c results-nvidia-h200" in capsys.readouterr().out

@@ -1,15 +1,36 @@
-"""The tables beside the records of a folder: what tuning took, and the memory and joules of candidates, as measured."""
+"""The tables beside the records of a folder: what tuning took, the memory and joules of candidates, as measured, and on
+what.
+
+Each folder of a published set has its own: it is what is run, gone on with, sent, validated and read by itself.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable
+import os
+import re
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-from nnzbench.results.records.csv_rows import RecordError, append_rows, plain
+import pyarrow as pa
+
+from nnzbench.core import paths
+from nnzbench.results.records.table_files import (
+    MOST_BYTES,
+    SNAPSHOT_BYTES,
+    Form,
+    RecordError,
+    append_rows,
+    cells_of,
+    plain,
+    read_parquet,
+    refuse_links,
+    schema_of,
+    write_parquet,
+)
 
 Scope = Literal["first", "some", "all"]
 """Of a kernel's candidates: those of its rule and its paper, untuned; as many as `--quick` or `--candidates` let be
@@ -152,17 +173,30 @@ class Window(_OfCandidate):
             raise ValueError("a window that is ok has launches, seconds and joules")
 
 
-Row = TypeVar("Row", Tuning, Memory, Window)
-_KINDS: dict[Any, Callable[[str], Any]] = {
-    int: int,
-    float: float,
-    float | None: lambda cell: float(cell) if cell else None,
-}
+@dataclass(frozen=True)
+class Environment:
+    """What rows were measured on: a snapshot as JSON, by the name in their `environment` cells.
+
+    Raises `ValueError` for a name that no run gives: a file is written under it.
+    """
+
+    name: str
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name[:60]!r} is not the name of a snapshot")
+        if len(self.text) > SNAPSHOT_BYTES:
+            raise ValueError(f"{self.name} is longer than {SNAPSHOT_BYTES} bytes")
+
+
+_NAME = re.compile(r"environment[\w-]{0,60}\.json")
+Row = TypeVar("Row", Tuning, Memory, Window, Environment)
 
 
 @dataclass(frozen=True)
 class Table(Generic[Row]):
-    """A CSV file whose columns are the fields of its rows."""
+    """A table whose columns are the fields of its rows: CSV in the folder of a run, Parquet in a published one."""
 
     file: str
     kind: type[Row]
@@ -171,8 +205,20 @@ class Table(Generic[Row]):
     digits: str = ""
     """Format of its floats."""
 
+    def published(self, folder: Path) -> Path:
+        """The published file, which need not be there."""
+        return (folder / self.file).with_suffix(".parquet")
+
+    def written(self, folder: Path) -> list[Path]:
+        """The files that a run has written."""
+        return [path for path in (folder / self.file,) if os.path.lexists(path)]
+
+    def files(self, folder: Path) -> list[Path]:
+        """All that are there, in either form."""
+        return [*self.written(folder), *(path for path in (self.published(folder),) if os.path.lexists(path))]
+
     def add(self, folder: Path, *rows: Row) -> None:
-        """Appends rows to the folder's table, all of them at once."""
+        """Appends rows to the table of a run, all of them at once."""
         self.append(folder / self.file, rows)
 
     def append(self, path: Path, rows: Iterable[Row]) -> None:
@@ -185,21 +231,78 @@ class Table(Generic[Row]):
 
     def read(self, folder: Path) -> list[Row]:
         """The rows of the folder's table, none where there is no file. Raises `RecordError` for another file."""
-        path = folder / self.file
-        if not path.is_file():
-            return []
-        plain(path)
-        hints = get_type_hints(self.kind)
+        refuse_links(*self.files(folder))
+        published = self.published(folder)
+        files = [published] if published.exists() else self.written(folder)
+        return [row for path in files if path.is_file() for row in self._rows(path)]
+
+    def _rows(self, path: Path) -> list[Row]:
+        plain(path, SNAPSHOT_BYTES if path.suffix == ".json" else MOST_BYTES)
+        published = path.suffix == ".parquet"
+        cells = read_parquet(path, f"those of {self.what}", schema_of(self.kind)).to_pylist() if published else []
+        try:
+            return [self.kind(**row) for row in cells] if published else list(self._read(path))
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
+            raise RecordError(f"{path}: not {self.what} ({error})") from None
+
+    def _read(self, path: Path) -> Iterable[Row]:
+        kinds = cells_of(self.kind)
 
         def cell(row: dict[str, str], one: Field[Any]) -> Any:
             text = row[one.name] if one.default is MISSING else row.get(one.name) or one.default
-            return _KINDS.get(hints[one.name], str)(text)
+            kind, optional = kinds[one.name]
+            return None if optional and not text else kind(text)
 
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from (self.kind(*(cell(row, one) for one in fields(self.kind))) for row in csv.DictReader(file))
+
+    def _write(self, folder: Path, rows: Iterable[Row]) -> None:
+        with paths.replacing(folder / self.file) as partial:
+            self.append(partial, rows)
+
+    def convert(self, folder: Path, form: Form) -> None:
+        """Gives the table that form, if it is there; the old files go when the new ones are on disk.
+
+        Where both are there, as a crash leaves them, nothing was appended since: the published one, written at once,
+        is whole.
+        """
+        published = self.published(folder)
+        if form == "csv" and published.exists():
+            self._write(folder, self.read(folder))
+            published.unlink()
+        elif form == "parquet" and (files := self.written(folder)):
+            if not published.exists():
+                write_parquet(published, pa.Table.from_pylist(list(map(vars, self.read(folder))), schema_of(self.kind)))
+            for path in files:
+                path.unlink()
+
+
+class _Environments(Table[Environment]):
+    """In the folder of a run each snapshot is a file of its own, which says what it is to whoever opens it."""
+
+    def written(self, folder: Path) -> list[Path]:
+        return [path for path in sorted(folder.glob("environment*.json")) if _NAME.fullmatch(path.name)]
+
+    def _read(self, path: Path) -> Iterable[Environment]:
+        yield Environment(path.name, path.read_text(encoding="utf-8"))
+
+    def _write(self, folder: Path, rows: Iterable[Environment]) -> None:
+        for row in rows:
+            paths.write_text(folder / row.name, row.text)
+
+    def text(self, folder: Path, name: str) -> str | None:
+        """One snapshot's; None where there is none of that name. Raises `RecordError`."""
+        if self.published(folder).exists():
+            return next((one.text for one in self.read(folder) if one.name == name), None)
+        path = folder / name
+        refuse_links(path)
+        if not path.is_file():
+            return None
+        plain(path, SNAPSHOT_BYTES)
         try:
-            with path.open(newline="", encoding="utf-8") as file:
-                return [self.kind(*(cell(row, one) for one in fields(self.kind))) for row in csv.DictReader(file)]
-        except (KeyError, TypeError, ValueError, csv.Error) as error:
-            raise RecordError(f"{path}: not {self.what} ({error})") from None
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{path}: not valid JSON ({error})") from None
 
 
 TUNING = Table("tuning.csv", Tuning, "a tuning table", ".3f")
@@ -207,9 +310,17 @@ TUNING = Table("tuning.csv", Tuning, "a tuning table", ".3f")
 
 def tunings(folder: Path) -> list[Tuning] | None:
     """What the searches of a folder came to; None where nothing was written of them."""
-    return TUNING.read(folder) if (folder / TUNING.file).is_file() else None
+    return TUNING.read(folder) if TUNING.files(folder) else None
 
 
 MEMORY = Table("memory.csv", Memory, "a table of memory")
 ENERGY = Table("energy.csv", Window, "a table of energy", ".6g")
-TABLES = (TUNING.file, MEMORY.file, ENERGY.file)
+ENVIRONMENTS = _Environments("environments.csv", Environment, "a table of environments")
+MEASURED: tuple[Table[Any], ...] = (TUNING, MEMORY, ENERGY)
+"""Tables that say nothing without their records."""
+TABLES = (*MEASURED, ENVIRONMENTS)
+
+
+def beside(folder: Path) -> list[Path]:
+    """The files of all these tables that are in a folder."""
+    return [path for table in TABLES for path in table.files(folder)]

@@ -1,21 +1,21 @@
 """Where the records of a folder lie, and how they change their form.
 
 A run writes its journal, `records.csv`, row by row; what is published is `records.parquet`, a twentieth of that. A
-folder has one of them.
+folder has one of them. The tables beside it have the same form; in older published folders they are CSV and JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from nnzbench.core import paths
 from nnzbench.core.gpus import named
-from nnzbench.results.records.record import RecordError, append, read_records, read_table, write_parquet
+from nnzbench.results.records.beside import TABLES
+from nnzbench.results.records.record import RecordError, append, read_records, read_table
+from nnzbench.results.records.table_files import Form, write_parquet
 
 JOURNAL, PUBLISHED = "records.csv", "records.parquet"
-Form = Literal["csv", "parquet"]
 
 
 def records_file(folder: Path) -> Path:
@@ -58,13 +58,17 @@ def gpu_among(name: str, slugs: Iterable[str]) -> str | None:
 
 
 def export(folder: Path, form: Form, out: Path | None = None) -> Path:
-    """Writes the records of `folder` in the other form, or the same one, into `out`; in place of the old ones without.
+    """Writes the records of `folder` in the other form, or the same one, into `out`; in place of the old ones without,
+    and then also gives the tables beside them that form.
 
     A CSV file in place of a published one is byte for byte the journal that it was made of. Raises `RecordError`.
     """
     source = records_file(folder)
     target = (out or folder) / (PUBLISHED if form == "parquet" else JOURNAL)
-    if target == source:
+    if out is None:
+        for table in TABLES:
+            table.convert(folder, form)
+    if target == source or not source.exists():
         return target
     if form == "parquet":
         write_parquet(target, read_table(source))

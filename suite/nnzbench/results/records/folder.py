@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nnzbench.core import paths
-from nnzbench.results.records.beside import MEMORY, TABLES, TUNING, Memory, Scope, Tuning, outgrown, tunings
+from nnzbench.results.records.beside import MEASURED, MEMORY, TUNING, Memory, Scope, Tuning, beside, outgrown, tunings
 from nnzbench.results.records.describe import searched
 from nnzbench.results.records.files import JOURNAL, PUBLISHED, export, records_file
 from nnzbench.results.records.record import (
@@ -37,6 +37,7 @@ from nnzbench.results.records.record import (
     rewrite,
 )
 from nnzbench.results.records.selection import fastest
+from nnzbench.results.records.table_files import refuse_links as refuse_links
 
 BELOW = "as-"
 """Start of the folder below an experiment's that holds another architecture's code, checked and never timed."""
@@ -72,8 +73,7 @@ class Results:
         self.records_path = folder / JOURNAL
         self._published = folder / PUBLISHED
         self._publishes = paths.reports().resolve() in folder.resolve().parents
-        self._beside = tuple(folder / name for name in TABLES)
-        """Tables that say nothing without their records."""
+        self._beside = tuple(folder / table.file for table in MEASURED)
         self._resume, self._overwrite, self._note = resume, overwrite, note
         self._lock = FileLock(folder / LOCK)
         self._not_again = not_again
@@ -92,17 +92,19 @@ class Results:
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
-        refuse_links(self.folder / LOCK, self.records_path, self._published, *self._beside)
+        refuse_links(self.folder / LOCK, self.records_path, self._published, *self._beside, *beside(self.folder))
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise RecordError(f"another run is writing to {self.folder}") from None
         with contextlib.ExitStack() as undo:
             undo.callback(self._lock.release)
-            if records_file(self.folder) == self._published and (self._resume or self._overwrite):
-                self._publishes = True
+            found = records_file(self.folder)
+            if self._resume or self._overwrite or not found.exists():
+                if found == self._published:
+                    self._publishes = True
+                    undo.callback(self._publish)
                 export(self.folder, "csv")
-                undo.callback(self._publish)
             self._open()
             undo.pop_all()
         return self
@@ -179,8 +181,7 @@ class Results:
 
     def _delete(self) -> None:
         """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
-        beside = (*self._beside, *sorted(self.folder.glob("environment*.json")))
-        gone = [path for path in (self.records_path, *beside) if path.exists()]
+        gone = [path for path in (self.records_path, *beside(self.folder)) if path.exists()]
         if not gone:
             return
         count = max(self.records_path.read_bytes().count(b"\n") - 1, 0) if self.records_path.exists() else 0
@@ -317,13 +318,6 @@ def _undated(snapshot: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("a snapshot is a JSON object")
     return {name: value for name, value in found.items() if name != "recorded_at"}
-
-
-def refuse_links(*paths: Path) -> None:
-    """Raises `RecordError` where one of the paths is a symbolic link: a results folder holds its files itself."""
-    for path in paths:
-        if path.is_symlink():
-            raise RecordError(f"{path} is a link: nothing outside a results folder is read or written for it")
 
 
 def drop_cut_off_line(path: Path) -> str:

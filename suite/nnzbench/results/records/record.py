@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nnzbench.core import paths
 from nnzbench.kernels.registry import about
 from nnzbench.results.records import schema1
-from nnzbench.results.records.csv_rows import RecordError as RecordError
-from nnzbench.results.records.csv_rows import append_rows, plain
+from nnzbench.results.records.table_files import RecordError as RecordError
+from nnzbench.results.records.table_files import append_rows, cells_of, plain, read_parquet, schema_of
 
 SCHEMA = "nnzbench/2"
 
@@ -38,8 +36,6 @@ Search = Literal["", "first", "some", "all"]
 """What of a kernel's candidates its run tried on the problem (`describe.searched`)."""
 NOT_TIMED = "not timed: "
 """What the reason of a row begins with whose candidate is right, and too far behind others to be timed."""
-MOST_ROWS, MOST_LETTERS = 1 << 20, 1 << 29
-"""Of a file; of the largest published one 67,000 and 20 million."""
 SHORTEST_US, LONGEST_US = 1e-6, 1e12
 """What a time can be at all: a millionth of the finest clock's step, and eleven days."""
 FLOORS = 0.2
@@ -208,18 +204,9 @@ def to_row(record: Record) -> list[str]:
     return [_write_cell(getattr(record, name)) for name in COLUMNS]
 
 
-_ARROW = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-
-
-def _kind(annotated: Any) -> tuple[type, bool]:
-    """The type of a column's cells, and whether an empty one is None."""
-    options = get_args(annotated)  # of a union its members, of a `Literal` its words
-    return next((one for one in (annotated, *options) if one in _ARROW), str), type(None) in options
-
-
-_CELLS = tuple((name, *_kind(_TYPES[name])) for name in COLUMNS)
-TABLE = pa.schema([pa.field(name, _ARROW[kind], nullable=optional) for name, kind, optional in _CELLS])
-"""The columns of records as Arrow types; a column that may be empty is nullable."""
+_CELLS = tuple((name, *kind) for name, kind in cells_of(Record).items())
+TABLE = schema_of(Record)
+"""The columns of records as Arrow types."""
 _TABLE_1 = pa.schema([TABLE.field(name) for name in schema1.COLUMNS])
 _CHANGED = ("schema", "pattern")
 """Columns of the first schema that mean another thing now."""
@@ -281,28 +268,8 @@ def place(path: Path, at: int) -> str:
 
 
 def _read_parquet(path: Path) -> Any:
-    try:
-        file = pq.ParquetFile(path)
-        found = [(one.name, one.type) for one in file.schema_arrow]
-        schema = next((some for some in (TABLE, _TABLE_1) if found == [(one.name, one.type) for one in some]), None)
-        if schema is None:
-            raise RecordError(f"{path}: its columns are not the {SCHEMA} column list")
-        texts = [one.name for one in schema if one.type == pa.string()]
-        if file.metadata.num_rows > MOST_ROWS:
-            raise RecordError(f"{path}: {file.metadata.num_rows} rows are more than the {MOST_ROWS} allowed")
-        table = pq.ParquetFile(path, read_dictionary=texts).read()
-        table.validate(full=True)
-        # a few bytes can stand for any number of equal rows, and for equal texts
-        lengths = (pc.binary_length(one.dictionary).take(one.indices) for name in texts for one in table[name].chunks)
-        if sum(pc.sum(one).as_py() or 0 for one in lengths) > MOST_LETTERS:
-            raise RecordError(f"{path}: its texts are longer than the {MOST_LETTERS} letters allowed")
-        table = table.cast(file.schema_arrow)
-    except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
-        said = "".join(one if one.isprintable() else " " for one in str(error)[:200])
-        raise RecordError(f"{path}: not a readable Parquet file ({' '.join(said.split())})") from None
-    if empty := [field.name for field in schema if not field.nullable and table[field.name].null_count]:
-        raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
-    if schema is _TABLE_1:
+    table = read_parquet(path, f"the {SCHEMA} column list", TABLE, _TABLE_1)
+    if table.column_names == _TABLE_1.names:
         table = _migrated(table, path)
     for at in np.flatnonzero(_doubtful(table)):
         _refuse(_cells(table, int(at)), place(path, int(at)))
@@ -405,23 +372,6 @@ def _refuse(row: dict[str, str], where: str) -> NoReturn:
     except RecordError as error:
         raise RecordError(f"{where}: {error}") from None
     raise RecordError(f"{where}: a number is not written plainly")
-
-
-def write_parquet(path: Path, table: Any) -> None:
-    """Writes what `read_table` gives; equal rows make equal bytes. On disk before it stands under its name."""
-    names = [field.name for field in TABLE if field.type == pa.string()]
-    with paths.replacing(path) as partial, partial.open("wb") as file:
-        pq.write_table(
-            table.select(COLUMNS).replace_schema_metadata(None),
-            file,
-            compression="zstd",
-            compression_level=19,
-            use_dictionary=names,  # numbers are smaller as they are
-            write_statistics=False,
-            store_schema=False,
-        )
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def append(path: Path, records: Iterable[Record]) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import stat
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nnzbench.data.problems import tables
-from nnzbench.results.records.beside import TABLES
-from nnzbench.results.records.csv_rows import MOST_BYTES
+from nnzbench.results.records.beside import beside
 from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders, gpus_of
 from nnzbench.results.records.record import RecordError
+from nnzbench.results.records.table_files import MOST_BYTES
 
 STEPS = {
     "dlmc_n512": 20, "sparsert_table1": 5, "sputnik_rnn": 4, "balanced_figure4": 4, "direct_conv_table8": 4,
@@ -30,7 +31,6 @@ STEPS = {
 """
 NAME = "manifest.json"
 SCHEMA = "nnzbench-manifest/1"
-FILES = (JOURNAL, PUBLISHED, *TABLES)
 _ABOVE = 4
 """Folders between a set and the top of its archive, at most: `<gpu>/<experiment>/as-sm_75/standin/`."""
 
@@ -94,11 +94,8 @@ def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def files(folder: Path) -> list[Path]:
     """What of a folder is recorded, and not drawn from it."""
-    return [
-        one
-        for one in sorted(folder.iterdir())
-        if one.name in FILES or (one.name.startswith("environment") and one.suffix == ".json")
-    ]
+    records = (path for path in (folder / JOURNAL, folder / PUBLISHED) if os.path.lexists(path))
+    return sorted((*records, *beside(folder)))
 
 
 def not_plain(folder: Path) -> Iterator[str]:

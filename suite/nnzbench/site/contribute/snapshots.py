@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 from nnzbench.bench.attempts import CHECK
@@ -25,7 +24,6 @@ from nnzbench.devices.gpu import slug
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records.beside import ENERGY, TUNING, Scope, Tuning, Window
-from nnzbench.results.records.csv_rows import SNAPSHOT_BYTES
 from nnzbench.results.records.record import Record
 from nnzbench.results.records.selection import listed
 from nnzbench.results.records.shown import DEEPEST, LONGEST, TABLES
@@ -181,13 +179,13 @@ def private(text: str) -> str:
     return next((what for what, pattern in _PRIVATE.items() if pattern.search(text)), "")
 
 
-def read(folder: Path, rows: Iterable[Record | Window]) -> tuple[dict[str, Snapshot], list[str]]:
+def read(texts: Mapping[str, str], rows: Iterable[Record | Window]) -> tuple[dict[str, Snapshot], list[str]]:
     """The snapshots that the rows name and that are what a run writes, and a sentence for each fault of the others."""
     found: dict[str, Snapshot] = {}
     faults = []
     for name in sorted({row.environment for row in rows}):
         try:
-            snapshot = _read(folder, name)
+            snapshot = _read(texts.get(name))
         except ValueError as error:
             faults.append(f"the snapshot '{name}' {error}")
             continue
@@ -229,15 +227,12 @@ def notes(snapshots: Mapping[str, Snapshot], unused: Sequence[str]) -> Iterator[
     yield from (f"no row refers to the snapshot '{name}'" for name in unused)
 
 
-def _read(folder: Path, name: str) -> Snapshot:
+def _read(text: str | None) -> Snapshot:
     """Raises `ValueError` whose message goes on a sentence that begins with the snapshot's name."""
-    path = folder / name
-    if not path.is_file():
+    if text is None:
         raise ValueError("is missing")
-    if path.stat().st_size > SNAPSHOT_BYTES:
-        raise ValueError(f"is longer than {SNAPSHOT_BYTES} bytes")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("is not valid JSON") from None
     if not isinstance(found, dict):

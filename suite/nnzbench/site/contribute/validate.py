@@ -18,7 +18,7 @@ from nnzbench.data.problems.problem import case_of
 from nnzbench.kernels.registry import kernels
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records import describe, selection
-from nnzbench.results.records.beside import ENERGY, MEMORY, TUNING, Window
+from nnzbench.results.records.beside import ENERGY, ENVIRONMENTS, MEMORY, TUNING, Window
 from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.results.records.folder import BELOW, checked_arch
 from nnzbench.results.records.record import KEY, Record, RecordError, read_frame, read_records
@@ -67,6 +67,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         rows, frame = read_records(records_file(folder)), read_frame(records_file(folder))
         tuned = TUNING.read(folder)
         windows = ENERGY.read(folder)
+        environments = {one.name: one.text for one in ENVIRONMENTS.read(folder)}
     except RecordError as error:
         return [str(error).replace(f"{folder}/", "")], []
     if not rows:
@@ -75,7 +76,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     if faults:
         return faults, []
     arch = checked_arch(folder)
-    found, faults = snapshots.read(folder, (*rows, *windows))
+    found, faults = snapshots.read(environments, (*rows, *windows))
     faults += [
         *_place(folder, rows),
         *_rows(rows, frame, bool(arch)),
@@ -91,7 +92,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     if arch:  # a part of the experiment is enough to check it
         return faults, []
     named = {row.environment for row in rows} | {one.environment for one in windows}
-    unused = sorted({path.name for path in folder.glob("environment*.json")} - named)
+    unused = sorted(environments.keys() - named)
     return faults, [*_incomplete(rows, frame), *published.notes(folder, rows), *snapshots.notes(found, unused)]
 
 

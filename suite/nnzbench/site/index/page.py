@@ -19,7 +19,7 @@ from nnzbench.papers.nnzbench import decoder_block
 from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import GAP, POLICIES, commit, environment, gpu_name, recorded_on
-from nnzbench.results import cells
+from nnzbench.results import cells, table
 from nnzbench.results.records.files import records_file
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, load
@@ -117,6 +117,7 @@ def _covered(
                 recorded_on(results.environment),
                 f"{len(results.frame):,}",
                 records_file(results.folder).name,
+                (results.folder / table.FILE).is_file(),
             )
             for results in recorded
             if results.experiment == name

@@ -93,10 +93,14 @@ def test_pages_of_no_single_gpu_are_linked(tmp_path):
     assert re.search(r'sputnik_figure2</code></th>.*?<a href="sputnik_figure2/README.md">page</a>', text)
 
 
-def test_links_lead_to_the_pages_of_each_recording(page):
+def test_links_lead_to_the_pages_of_each_recording_and_to_facts_that_are_there(tmp_path):
+    for gpu in (H200, OTHER):
+        put(tmp_path, gpu, FEW)
+    (tmp_path / H200 / "sparsert_table1" / "facts.csv").write_text("drawn")
+    page = rendered(tmp_path)
     for gpu in (H200, OTHER):
         for name in ("README.md", "records.csv", "facts.csv"):
-            assert f'href="{gpu}/sparsert_table1/{name}"' in page
+            assert (f'href="{gpu}/sparsert_table1/{name}"' in page) == ((gpu, name) != (OTHER, "facts.csv"))
 
 
 def test_refused_records_are_named_and_the_rest_is_drawn(tmp_path):
