@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,3 +136,18 @@ def save(figure: Figure, path: Path) -> None:
     metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
     with paths.replacing(path) as partial:
         figure.savefig(partial, format=form, dpi=150, metadata=metadata)
+        if form == "svg":
+            partial.write_text(smaller(partial.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def smaller(svg: str) -> str:
+    """The same picture in four fifths of the letters: without indentation, empty metadata and ids that nothing refers
+    to; coordinates in hundredths of a point. What a text says is left alone."""
+    named = set(re.findall(r"#([\w.-]+)", svg))
+
+    def tag(found: re.Match[str]) -> str:
+        plain = re.sub(r' id="([^"]*)"', lambda one: one[0] if one[1] in named else "", found[0]).replace(" \n", "\n")
+        return re.sub(r"\d+\.\d{3,}", lambda one: f"{float(one[0]):.2f}".rstrip("0").rstrip("."), plain)
+
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    return re.sub(r"<[^>]*>", tag, re.sub(r">\s*\n\s*<", ">\n<", svg))
