@@ -14,7 +14,7 @@ import pandas as pd
 
 from nnzbench.results.data import Data, described
 from nnzbench.results.records.beside import ENERGY, Window
-from nnzbench.results.result_set import ResultSet, read_environment
+from nnzbench.results.result_set import ResultSet, read_environments
 from nnzbench.results.selector import Selector, pick
 from nnzbench.results.table import Comparison
 
@@ -95,7 +95,7 @@ def data_of(results: ResultSet, attributes: str = "") -> Data | None:
     frame = pd.concat([rows.assign(policy=name, median_us=value) for name, value in values.items()], ignore_index=True)
     frame = frame.assign(selected=False)
     named = [str(name) for name in measured["environment"].unique()]
-    told = tuple((name, 0, read_environment(results.folder, name)) for name in named)
+    told = tuple((name, 0, found) for name, found in read_environments(results.folder, named).items())
     return Data(replace(results, frame=frame, environments=told), attributes, POLICIES)
 
 

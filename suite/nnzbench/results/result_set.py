@@ -118,7 +118,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     unfinished = (kept["status"] == "ok") & (kept["search"] == "")
     left = kept[unfinished]
     kept = (kept[~unfinished] if len(left) else kept).reset_index(drop=True)
-    environments = {name: read_environment(folder, name) for name in kept["environment"].unique()}
+    environments = read_environments(folder, kept["environment"].unique())
     peaks = {name: peaks_of(found) for name, found in environments.items()}
     kept["limit_us"] = _rooflines(kept, peaks)
     kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
@@ -289,11 +289,22 @@ def _device_rank(device: str) -> tuple[int, str]:
 
 def read_environment(folder: Path, name: str) -> dict[str, Any]:
     """The snapshot that a row of `folder` names, empty where it is not there. Raises `RecordError`."""
-    path = folder / (name or "environment.json")
-    if path.parent != folder or name == "..":
-        raise RecordError(f"{records_file(folder)}, column 'environment': '{name}' is not the name of a file beside it")
-    if (text := ENVIRONMENTS.text(folder, path.name)) is None:
-        return {}
+    return read_environments(folder, [name])[name]
+
+
+def read_environments(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Those snapshots by the names that rows have for them; their table is read once. Raises `RecordError`."""
+    files = {name: folder / (name or "environment.json") for name in names}
+    for name, path in files.items():
+        if path.parent != folder or name == "..":
+            raise RecordError(
+                f"{records_file(folder)}, column 'environment': '{name}' is not the name of a file beside it"
+            )
+    texts = ENVIRONMENTS.texts(folder, [path.name for path in files.values()])
+    return {name: _snapshot(path, texts[path.name]) if path.name in texts else {} for name, path in files.items()}
+
+
+def _snapshot(path: Path, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

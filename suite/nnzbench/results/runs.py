@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.records import shown
+from nnzbench.results.records.beside import ENVIRONMENTS
 from nnzbench.results.records.files import folders, records_file
 from nnzbench.results.records.record import NOT_TIMED, Record, RecordError, read_table, records_of
-from nnzbench.results.result_set import geometric_mean, read_environment
+from nnzbench.results.result_set import geometric_mean, read_environments
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
@@ -126,8 +127,7 @@ def changed(before: Path, after: Path) -> dict[str, tuple[str, str]]:
 def _software(path: Path) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for folder in folders(path) if path.is_dir() else [path.parent]:
-        for file in folder.glob("environment*.json"):
-            said = read_environment(folder, file.name)
+        for said in read_environments(folder, ENVIRONMENTS.names(folder)).values():
             driver, commit = (
                 said.get(table, {}).get(name) for table, name in (("gpu", "driver"), ("source", "commit"))
             )

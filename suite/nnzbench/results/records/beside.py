@@ -290,19 +290,25 @@ class _Environments(Table[Environment]):
         for row in rows:
             paths.write_text(folder / row.name, row.text)
 
-    def text(self, folder: Path, name: str) -> str | None:
-        """One snapshot's; None where there is none of that name. Raises `RecordError`."""
+    def names(self, folder: Path) -> list[str]:
+        """Of all that are there. Raises `RecordError`."""
+        return [one.name for one in self.read(folder)]
+
+    def texts(self, folder: Path, names: Iterable[str]) -> dict[str, str]:
+        """Of the snapshots of these names, those that are there. Raises `RecordError`."""
         if self.published(folder).exists():
-            return next((one.text for one in self.read(folder) if one.name == name), None)
-        path = folder / name
-        refuse_links(path)
-        if not path.is_file():
-            return None
-        plain(path, SNAPSHOT_BYTES)
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise RecordError(f"{path}: not valid JSON ({error})") from None
+            there = {one.name: one.text for one in self.read(folder)}
+            return {name: there[name] for name in names if name in there}
+        found = {}
+        for path in (folder / name for name in names):
+            refuse_links(path)
+            if path.is_file():
+                plain(path, SNAPSHOT_BYTES)
+                try:
+                    found[path.name] = path.read_text(encoding="utf-8")
+                except UnicodeDecodeError as error:
+                    raise RecordError(f"{path}: not valid JSON ({error})") from None
+        return found
 
 
 TUNING = Table("tuning.csv", Tuning, "a tuning table", ".3f")
