@@ -34,6 +34,8 @@ WITHIN = 2.0
 """Times the least expected time of its side, up to which a kernel is timed before any is tuned."""
 OWED = 2
 """The expected fastest of either side are tried however little time there is: without them there is no answer."""
+LEAST_WAIT_S = 1.0
+"""For what is compiled, where these have no time left."""
 AHEAD = 6
 """Candidates of a kernel that are planned ahead of its turn: few, as the search may end before the last."""
 PLANNING_SHARE = 0.25
@@ -165,38 +167,42 @@ class Search:
 
         A candidate that was begun is finished. Raises `DeviceLost`.
         """
-        begun, problem = self._clock(), self._subject.problem
+        begun = self._clock()
         first = next((state for state in self._leading if state.compile_s), None)
         if first is not None and self._pool is not None and self._pool.workers > 1:  # one processor is for the others'
             while first.may_hold(seconds):
                 self._hold(first)
-        for first_only in (True, False):
-            while True:
-                left = seconds - (self._clock() - begun)
-                group = self._states
-                if first_only:  # what compiles for seconds is no reason to wait
-                    group = self._leading[: OWED if left <= 0 and seconds > 0 else None]
-                    group = [one for one in group if not (one.tried or one.done or one.compile_s)]
-                if left <= 0 and not (first_only and seconds > 0 and group):
+        self._time_once(begun, seconds)
+        while (left := seconds - (self._clock() - begun)) > 0:
+            state = self._next(left)
+            if state is None:
+                if not self._wait(left):
                     break
-                left = max(left, 1.0) if first_only else left
-                state = self._next(group, left, first_only)
-                if state is None:
-                    if not self._wait(group, left, plan=not first_only):
-                        break
-                    continue
-                if not state.ready:
-                    self._hold(state)
-                    continue
-                if first_only:  # the next one's program compiles while this one is timed
-                    others = (one for one in group if one is not state and not len(one.pending) and one.may_hold(left))
-                    if ahead := next((one for one in others if one.plans_ahead), None):
-                        self._hold(ahead)
-                self._progress.step(f"{problem.name} {problem.dtype} {state.kernel}")
+            elif not state.ready:
+                self._hold(state)
+            else:
                 self._try(state)
-                if not first_only:
-                    self._plan_ahead(state, begun, seconds)
+                self._plan_ahead(state, begun, seconds)
         return self.found
+
+    def _time_once(self, begun: float, seconds: float) -> None:
+        """Tries the first candidate of each that leads, in their order; what compiles for seconds is not waited for."""
+        while seconds > 0:
+            left = seconds - (self._clock() - begun)
+            leading = self._leading if left > 0 else self._leading[:OWED]
+            group = [one for one in leading if not (one.tried or one.done or one.compile_s)]
+            left = max(left, LEAST_WAIT_S)
+            state = next((one for one in group if one.able(left)), None)
+            if state is None:
+                if not self._wait_for(group, left):
+                    return
+            elif not state.ready:
+                self._hold(state)
+            else:  # the next one's program compiles while this one is timed
+                others = (one for one in group if one is not state and not len(one.pending) and one.may_hold(left))
+                if ahead := next((one for one in others if one.plans_ahead), None):
+                    self._hold(ahead)
+                self._try(state)
 
     @property
     def found(self) -> Found:
@@ -248,26 +254,23 @@ class Search:
         ]
         return sorted(able, key=place)
 
-    def _next(self, group: Sequence[KernelState], left: float, in_order: bool) -> KernelState | None:
+    def _next(self, left: float) -> KernelState | None:
         """Whose candidate is tried, or planned; None where all that are left are compiling."""
-        able = [state for state in group if state.able(left)]
-        if in_order:
-            return next(iter(able), None)
 
         def place(one: KernelState) -> tuple[bool, float]:
             compiled = one in self._leading and one.ready
             return one.tried > 0 or (one.compile_s > 0 and not compiled), one.cost(self._leader(one))
 
-        return min(able, key=place, default=None)
+        return min((state for state in self._states if state.able(left)), key=place, default=None)
 
     def _leader(self, of: KernelState) -> float | None:
         """The least time of its side."""
         return min((one.best_us for one in self._states if one.best_us and one.dense == of.dense), default=None)
 
-    def _wait(self, group: Sequence[KernelState], left: float, plan: bool) -> bool:
+    def _wait(self, left: float) -> bool:
         """Plans one more candidate if it may, or else waits until something is compiled; false where nothing is."""
-        compiling = [state for state in group if not state.done and state.pending.awaited()]
-        if plan and (more := next((state for state in compiling if state.may_hold(left)), None)):
+        compiling = [state for state in self._states if not state.done and state.pending.awaited()]
+        if more := next((state for state in compiling if state.may_hold(left)), None):
             self._hold(more)
         elif compiling:
             self._wait_for(compiling, left)
@@ -298,7 +301,8 @@ class Search:
 
     def _try(self, state: KernelState) -> None:
         """Tries the next candidate of a kernel; a kernel with none left, or none at all, is done."""
-        started = self._clock()
+        started, problem = self._clock(), self._subject.problem
+        self._progress.step(f"{problem.name} {problem.dtype} {state.kernel}")
         candidate = state.pending.take()
         if candidate is None:
             candidate = Outcome("unsupported", "it has no candidate and does not say why") if not state.tried else None

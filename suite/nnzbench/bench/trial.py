@@ -324,8 +324,8 @@ class _Trial:
                 run, capturable = partial(each, runs), prepared.capturable
                 found[policy] = measure(timer, run, policy, rule, capturable, clock, to_beat, watched, len(runs))
             limit = self.conditions.refused_behind
-            if found[policy].far if limit > BEHIND else found[policy].behind:
-                far = far_behind(policy, limit) if limit < math.inf else ""
+            if {FAR_BEHIND: found[policy].far, BEHIND: found[policy].behind}.get(limit):
+                far = far_behind(policy, limit)
             if len(runs) > 1:
                 check_copies(self.candidate, runs, prepared, first, self.truth)
             # after the first one the clock is up, and stays so: the host checks nothing in between

@@ -14,7 +14,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from nnzbench.core.plan import Candidate, Plan, Unsupported
 from nnzbench.data.problems.operands import Operands
@@ -240,8 +240,7 @@ def with_variant(kernel: AnyKernel, variant: str) -> AnyKernel:
         return _OneCandidate(name, paper, ops, dtypes, kernel, variant)
 
     def plans(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        found = (one for one in kernel.plans(problem, operands, arch) if one.variant == variant)
-        yield from itertools.islice(found, 1)
+        yield from _first_named(kernel.plans(problem, operands, arch), variant)
 
     return PlannedKernel(name, paper, ops, dtypes, plans)
 
@@ -256,8 +255,14 @@ class _OneCandidate:
     variant: str
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        found = (one for one in self.kernel.candidates(problem, operands, device) if one.variant == self.variant)
-        yield from itertools.islice(found, 1)
+        yield from _first_named(self.kernel.candidates(problem, operands, device), self.variant)
+
+
+Made = TypeVar("Made", Plan, Candidate)
+
+
+def _first_named(found: Iterator[Made], variant: str) -> Iterator[Made]:
+    return itertools.islice((one for one in found if one.variant == variant), 1)
 
 
 def role_of(name: str, variant: str) -> Role:
