@@ -139,7 +139,7 @@ def ask(
     one = layer_of(case)
     problem = unrecorded(one.problem("spmm", case.n, case.dtype), results)
     names = [name for name in baselines("spmm") if case.dtype in session.kernels[name].dtypes]
-    sizes = Sizes(problem.m, problem.k, problem.n, one.matrix.nnz, layer.kind_of(one))
+    sizes = Sizes(problem.m, problem.k, problem.n, one.matrix.nnz, one.kind)
     expected = known.expected("spmm", case.dtype, sizes) if known else {}
     asked = Asked(case.n, problem, one, names, session, results, Lines(), expected)
     with asked.search as under_way:

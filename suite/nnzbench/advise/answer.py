@@ -214,10 +214,9 @@ class Answer:
 
     @staticmethod
     def _slower_from_memory(one: Entry, dense: Entry) -> bool:
-        """Streamed where both are, as in a model, else cold."""
-        if one.stream_us is not None and dense.stream_us is not None:
-            return one.stream_us > dense.stream_us
-        return (one.cold_us or 0.0) > (dense.cold_us or math.inf)
+        """By cold times: those that were streamed, by which both are ranked then, are from memory already."""
+        streamed = one.stream_us is not None and dense.stream_us is not None
+        return not streamed and (one.cold_us or 0.0) > (dense.cold_us or math.inf)
 
     def wrong(self) -> list[Entry]:
         """Entries that computed something else than float64 does."""

@@ -15,7 +15,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Near, Width, ranked
-from nnzbench.advise.layer import Layer, kind_of, unfit
+from nnzbench.advise.layer import Layer, unfit
 from nnzbench.advise.measured import Question
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
@@ -98,7 +98,7 @@ class _Asked:
         self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
         self._names = baselines(question.op) if question.kernels is None else question.kernels
         self._takers = Takers(layer, recorded.arch, every)
-        self._kind = kind_of(layer)
+        self._kind = layer.kind
         found = recorded.models(question.op, dtype)
         self._lacking = {key[:2]: self._lacks(*key[:2]) for key in found if key[0] in self._names}
         self.models: Models = {key: model for key, model in found.items() if not self._lacking.get(key[:2], "no name")}

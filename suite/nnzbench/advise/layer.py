@@ -91,6 +91,13 @@ class Layer:
         return operands_of(problem, matrix, matrix.pattern_hash())
 
     @cached_property
+    def kind(self) -> str:
+        """Of its pattern, as `describe.pattern_of` names it: by what generated it, and of a file whether it is 2:4."""
+        known = pattern_of(self.source)
+        halved = known == UNSTRUCTURED and self.matrix.sparsity <= HALVED and not unfit(self.matrix, "f16")
+        return "2:4" if halved else known
+
+    @cached_property
     def _largest(self) -> float:
         """Of its weights' sizes: each width and type asks for it."""
         return float(np.abs(self.matrix.values).max(initial=0.0))
@@ -182,13 +189,6 @@ def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
     problem = Problem(EXPERIMENT, text, "spmm", m, k, 1, sparsity, source)
     label = f"{m}x{k}.{pattern.replace(':', 'of')}"
     return Layer(label, load_sparse(problem), (m, k), source, "f16" if min(m, k) >= LANGUAGE_MODEL else "f32")
-
-
-def kind_of(layer: Layer) -> str:
-    """Of its pattern, as `describe.pattern_of` names it: what generated it tells, and of a file whether it is 2:4."""
-    known = pattern_of(layer.source)
-    halved = known == UNSTRUCTURED and layer.matrix.sparsity <= HALVED and not unfit(layer.matrix, "f16")
-    return "2:4" if halved else known
 
 
 def unfit(matrix: CSR, dtype: DType) -> str:

@@ -7,7 +7,6 @@ share one search: the others are checked and timed with its choice alone.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
-from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op, kind_of
+from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import Recorded, load, usual_folders
 from nnzbench.bench.attempts import Attempts
@@ -100,7 +99,7 @@ def kinds(layers: Sequence[Layer]) -> list[list[Layer]]:
     firsts: list[tuple[object, int, float]] = []
     for layer in layers:
         matrix = layer.matrix
-        fixed = (layer.shape, layer.dtype, kind_of(layer))
+        fixed = (layer.shape, layer.dtype, layer.kind)
         spread = float(matrix.row_lengths.std() / max(matrix.nnz / max(matrix.m, 1), 1e-9))
         for (other, nnz, like), group in zip(firsts, found, strict=True):
             alike = abs(matrix.nnz - nnz) <= ALIKE_NONZEROS * nnz and abs(spread - like) <= ALIKE_SPREAD
@@ -120,23 +119,18 @@ def answers(
 
     Each kind's search has an even share of the time that is left. Raises as `answer` does.
     """
-    timed = session.device.timer is not None
-    groups, known = kinds(layers) if timed else [[one] for one in layers], known_times(session)
-    ends = session.clock() + question.budget_s
-    many = len(layers) > 1
-    if many:
-        title = f"{len(layers)} layers of {len(groups)} kinds"
-        progress.start(title, len(layers), time.monotonic() + question.budget_s)
+    groups = kinds(layers) if session.device.timer is not None else [[one] for one in layers]
+    known, ends = known_times(session), session.clock() + question.budget_s
+    if many := len(layers) > 1:
+        progress.start(f"{len(layers)} layers of {len(groups)} kinds", len(layers), ends)
     within = Within(progress) if many else progress
     for at, (first, *others) in enumerate(groups):
         share = replace(question, budget_s=max(0.0, ends - session.clock()) / (len(groups) - at))
         found = answer(first, share, session, results, within, known)
+        name = first.name or first.label
         for layer in (first, *others):
-            if layer is not first:
-                name = first.name or first.label
-                yield layer, _like(layer, name, found, question.image, session, results, within)
-            else:
-                yield layer, found
+            same = layer is first
+            yield layer, found if same else _like(layer, name, found, question.image, session, results, within)
             if many:
                 progress.advance()
 
@@ -198,7 +192,7 @@ def answer(
         problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
         problems.append(problem.name)
         progress.start(f"{layer.label}, N = {n}", len(names))
-        sizes = Sizes(problem.m, problem.k, problem.n, layer.matrix.nnz, kind_of(layer))
+        sizes = Sizes(problem.m, problem.k, problem.n, layer.matrix.nnz, layer.kind)
         expected = known.expected(question.op, dtype, sizes) if known else {}
         asked = Asked(n, problem, layer, names, session, results, progress, expected)
         under_way.enter_context(asked.search)

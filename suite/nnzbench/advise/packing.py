@@ -146,19 +146,19 @@ def pack(layer: Layer, answer: Answer, made: Make, like: Packing | None = None) 
     found: dict[int, Facts | None] = {}
     wider: float | None = None  # time of the next wider choice
     for width in sorted(answer.widths, key=lambda one: -one.n):
-        if like is not None and like.widths.get(width.n) is None:  # dense, or a wider choice's
+        chosen = like.widths.get(width.n) if like is not None else None
+        if like is not None and chosen is None:  # dense, or a wider choice's
             found |= {width.n: None} if width.n in like.widths else {}
             continue
         problem = own.problem("spmm", width.n, dtype)
         names, limit = _rivals(answer, width)
-        variant = ""
-        if like is not None and (chosen := like.widths[width.n]):
-            names, variant = [chosen.kernel], chosen.variant
+        if chosen is not None:
+            names = [chosen.kernel]
         saved: Saved | None = None
         us: float | None = None
         if names:
             with suppress(*([OperatorError] if limit else [])):  # then dense it is
-                saved = made(problem, operands_of(problem, matrix, pattern), names, variant)
+                saved = made(problem, operands_of(problem, matrix, pattern), names, chosen.variant if chosen else "")
         if saved is not None:
             us = saved.facts.hot_us or next((one.us for one in width.timed() if one.kernel == saved.facts.kernel), None)
         if saved is None or (us and limit and us >= limit):
