@@ -32,6 +32,7 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.sputnik.spmm import Switches, heuristic_tile, spmm_plan
 from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
 from nnzbench.kernels.vendor.support import Inputs
+from nnzbench.papers.catalogue import experiment
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.papers.predict.launching import CHANGES, FILE, FOLDER, PROGRAMS, WAYS, over
 from nnzbench.report.text import markdown, number
@@ -134,7 +135,7 @@ def study(asked: argparse.Namespace) -> int:
     folder = asked.out / device.gpu / FOLDER
     write_environment(device, folder)
     found: list[dict[str, object]] = []
-    for problem in chosen(dlmc_n512.EXPERIMENT.problems(), asked.problem):
+    for problem in chosen(experiment(dlmc_n512.NAME).problems(), asked.problem):
         found += timed_ways(device, problem)
         paths.write_csv(pd.DataFrame(found), folder / FILE)  # stays where the rest is stopped
         print(f"{len(found)} rows: {problem.name}", flush=True)

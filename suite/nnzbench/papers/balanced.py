@@ -13,7 +13,6 @@ import scipy
 from numpy.typing import NDArray
 
 from nnzbench.data.matrices import prune
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import (
     Answer,
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-PAPER = "Balanced Sparsity (AAAI 2019)"
-KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cublaslt", "cusparse")
-ONLY = {"balanced": "*balanced*"}
-"""Other patterns have no balanced form."""
 RANDOM = Selector("cuSPARSE, random zeros", ("cusparse",), source="uniform")
 BLOCKS = Selector("cuSPARSE, blocks of zeros", ("cusparse",), source="block")
 """It stands for the block-sparse library of the paper, which is not run here."""
@@ -51,9 +46,6 @@ OTHERS = (RANDOM, RANDOM_SPUTNIK, BLOCKS)
 """On other patterns."""
 
 
-FIGURE1 = Experiment(
-    "balanced_figure1", "Perplexity against time by pattern", PAPER, "Figure 1, table 4", KERNELS, only=ONLY
-)
 GATE = tuple(
     Group(words="one gate matrix with balanced zeros", where="pattern == 'balanced'", level=level)
     for level in (60, 70, 80)
@@ -147,7 +139,6 @@ def balanced_figure1() -> Page:
     )  # fmt: skip
 
 
-FIGURE4 = Experiment("balanced_figure4", "A large matrix at eleven sparsities", PAPER, "Figure 4", KERNELS, only=ONLY)
 BATCHES = (1, 8)
 OVERHEAD_US = 10.0
 """The launch overhead that the paper's formula takes."""
@@ -219,9 +210,6 @@ def balanced_figure4() -> Page:
     )  # fmt: skip
 
 
-MODELS = Experiment(
-    "balanced_models", "Layers of VGG-16, PTB LSTM and CTC models", PAPER, "Tables 1 to 3", KERNELS, only=ONLY
-)
 PTB, TIMIT, LAYERS = (
     Group(words=words, like=like)
     for words, like in (
@@ -279,7 +267,6 @@ def balanced_models() -> Page:
     )  # fmt: skip
 
 
-THEOREM1 = Experiment("balanced_theorem1", "What pruning changes in a layer's output", PAPER, "Theorem 1", {})
 M, N, INPUTS = 256, 1024, 256
 """Rows and columns of the layer, and input vectors drawn: 65,536 outputs, whose variance is known to 0.6 %."""
 ZEROS, RANGES = (0.5, 0.75, 0.9), (8, 32, 128)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 
 from nnzbench.core import paths
-from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Dots, Made, Page, Printed, View
 from nnzbench.report.text import GAP
@@ -17,15 +16,9 @@ from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUDNN, CUDNN_DEFAULT, CUDNN_F16, CUDNN_TF32, Selector, kernel, own
 from nnzbench.results.table import Comparison
 
-PAPER = "Direct sparse convolution (2021)"
-KERNELS = dtypes_of("direct_conv", "sparsert_conv", "cudnn")
 MAPPING = {math: kernel("direct_conv", math, "paper_sbs[248]$", "the paper's mapping") for math in ("f32", "f16")}
 """The published method: it fills every channel up to the longest, and somebody else pads the image."""
 
-WEIGHTS = Experiment(
-    "direct_conv_codebook", "4-bit weights from a codebook", PAPER, "Section 4; no published times",
-    dict.fromkeys(("direct_conv", "cudnn"), AND_F16),
-)  # fmt: skip
 CODEBOOK_LEVELS = (Group(words="3×3 layers of VGG-16", level=92), Group(words="a 3×3 layer of VGG-16", level=90.8))
 LAYERS = Group(words="all four layers, 90.8 and 92 % zeros")
 STORED, STORED_F16 = MAPPING.values()
@@ -117,16 +110,6 @@ def _of_a_table(
     )  # fmt: skip
 
 
-TABLE6, TABLE7, TABLE8 = (
-    Experiment(f"direct_conv_table{number}", title, PAPER, f"Table {number}", KERNELS)
-    for number, title in (
-        (6, "3x3 convolutions of VGG-16"),
-        (7, "1x1 convolutions of ResNet-50"),
-        (8, "1-D convolutions"),
-    )
-)
-
-
 def _gains6(dtype: str, view: View) -> pd.DataFrame:
     """cuDNN's time over the sparse one on a V100; the paper's lines are the layers in order."""
     found = published.read("direct_conv_table6_vgg16", (f"sparse_{dtype}_ms", f"cudnn_{dtype}_ms"))
@@ -202,7 +185,6 @@ def direct_conv_table8() -> Page:
     )  # fmt: skip
 
 
-TABLE9 = Experiment("direct_conv_table9", "Sub-batch sizes", PAPER, "Table 9", KERNELS)
 NETWORKS = tuple(
     Group(words=words, where=f"model == '{model}'")
     for words, model in (

@@ -8,7 +8,6 @@ from functools import partial
 import pandas as pd
 
 from nnzbench.core import paths
-from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Dots, Made, Page, Printed, RatioTable, View
 from nnzbench.results.groups import Group
@@ -27,7 +26,6 @@ from nnzbench.results.selector import (
 )
 from nnzbench.results.table import Comparison
 
-PAPER = "EIE (ISCA 2016)"
 LAYER = r"(?P<layer>.+)_b(?P<batch>\d+)"
 """What a problem's label tells."""
 SPARSE = Selector("best sparse fp32", ("cusparse", "sputnik", "row_stream"))
@@ -47,10 +45,6 @@ def _queues(experiment: str, view: View | None) -> pd.DataFrame:
     return told.rename(columns={"label": "layer", "padding": "padding zeros", "imbalance": "most over mean"})
 
 
-ACTIVATIONS = Experiment(
-    "eie_activations", "Zeros among the inputs, skipped or read", PAPER, "Table III, figure 8",
-    dict.fromkeys(("eie_columns", "eie", "cusparse", "cublas", "cublaslt"), AND_F16),
-)  # fmt: skip
 INPUTS = r"(?P<layer>.+)_a(?P<inputs>[\d.]+)"
 SKIPPED = Group(words="layers after a ReLU, at their share of nonzero inputs", where="model != 'nt' and inputs < 100")
 FULL = Group(words="the same layers without a zero among the inputs", where="model != 'nt' and inputs == 100")
@@ -95,10 +89,6 @@ def eie_activations() -> Page:
     )  # fmt: skip
 
 
-FORMAT = Experiment(
-    "eie_format", "One byte per nonzero: EIE's format on a GPU", PAPER, "Table IV",
-    dict.fromkeys(("eie", "balanced", "cusparse", "cublas", "cublaslt", "sputnik", "row_stream"), AND_F16),
-)  # fmt: skip
 LAYERS, TWINS, LARGE = (
     tuple(Group(words=f"{words} at batch {batch}", where=f"batch == {batch} and {where}") for batch in (1, 8))
     for words, where in (
@@ -191,10 +181,6 @@ def eie_format() -> Page:
     )  # fmt: skip
 
 
-TABLE4 = Experiment(
-    "eie_table4", "Fully connected layers, the GPU rows", PAPER, "Table IV",
-    dtypes_of("cublaslt", "cusparse", "sputnik", "row_stream", cublas=AND_F16),
-)  # fmt: skip
 BATCHES = tuple(Group(words=f"layers at batch {batch}", where=f"batch == {batch}") for batch in (1, 64))
 
 
@@ -235,10 +221,6 @@ def eie_table4() -> Page:
     )  # fmt: skip
 
 
-LSTM = Experiment(
-    "ese_lstm", "A step of an LSTM of 1,024 cells, dense and sparse", "ESE (FPGA 2017)", "Section 6.3, table 8",
-    {**dict.fromkeys(("cublas", "cublaslt", "row_stream"), AND_F16), **dtypes_of("cusparse", "sputnik")},
-)  # fmt: skip
 PRODUCTS = ("gates", "projection")
 STEPS = tuple(
     Group(

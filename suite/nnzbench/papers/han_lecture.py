@@ -8,7 +8,6 @@ import pandas as pd
 
 from nnzbench.core import architectures
 from nnzbench.core.gpus import data_sheets
-from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.page import Answer, Dots, Made, Page, Printed, RatioTable, View
 from nnzbench.results.groups import ALL, Group
 from nnzbench.results.selector import (
@@ -28,13 +27,6 @@ from nnzbench.results.selector import (
 )
 from nnzbench.results.table import Comparison
 
-GRANULARITY = Experiment(
-    "granularity", "What each granularity of pruning costs at equal sparsity", "MIT 6.S965, pruning (lecture)",
-    "no published times: the lecture orders granularities from irregular to regular",
-    {**dict.fromkeys(("direct_conv", "sparsert_conv", "cudnn", "ring", "row_stream", "sputnik", "balanced", "cusparse",
-                      "cublas", "cublaslt", "cusparselt"), AND_F16), "tensor_spmm": ("f16",)},
-    only={"direct_conv": "[!c]*_[78]*", "sparsert_conv": "[!c]*_87.5"},
-)  # fmt: skip
 OF_PRODUCT = ("balanced", "cusparse", "cusparselt", "ring", "row_stream", "sputnik", "tensor_spmm")
 OF_CONVOLUTION = ("direct_conv", "sparsert_conv")
 PRODUCTS, CONVOLUTIONS = (
@@ -123,10 +115,6 @@ def granularity() -> Page:
     )  # fmt: skip
 
 
-NM_SPARSITY = Experiment(
-    "nm_sparsity", "2:4 sparsity on tensor cores", "Accelerating Sparse Deep Neural Networks (2021)", "Figure 3",
-    dtypes_of("cusparselt", "cublas", "cublaslt"),
-)  # fmt: skip
 FIGURE3, BERT, CUBES = (
     Group(words=words, where=f"products == '{products}'")
     for words, products in (

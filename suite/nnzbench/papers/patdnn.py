@@ -9,7 +9,6 @@ import pandas as pd
 
 from nnzbench.data.matrices.encodings import Kernels, csr_structure_bytes, reordered, structure_bytes
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.experiment import AND_F16, Experiment
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.sources import load_sparse
 from nnzbench.kernels.pattern_conv import STEPS, input_loads
@@ -20,14 +19,6 @@ from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
 from nnzbench.results.table import Comparison
 
-PAPER = "PatDNN (ASPLOS 2020)"
-
-
-EXPERIMENT = Experiment(
-    "patdnn", "Pattern-pruned convolutions, step by step", PAPER, "Figures 13, 14 and 16, tables 6 and 7",
-    dict.fromkeys(("pattern_conv", "cudnn", "direct_conv", "sparsert_conv", "cusparselt"), AND_F16),
-    only={"cudnn": "*_top8_b*", "direct_conv": "*[8m]_b*", "sparsert_conv": "rn50_[126]*[8m]_b1"},
-)  # fmt: skip
 LAYER = r"(?P<layer>(?:vgg|rn50)_\w+?)_(?P<kind>top\d+|uniform|2to4)_b(?P<batch>\d+)"
 WORDS = {
     "no_opt": "no step",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from nnzbench.data.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, View
 from nnzbench.results.data import Data
@@ -38,16 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAPER = "SparseRT (PACT 2020)"
 LEVELS = (Group(level=90), Group(level=95))
 WHOLE = kernel("sparsert_paper")
 """The paper's tilings and its code."""
 
-ABLATION = Experiment(
-    "sparsert_ablation", "Unrolling, load balancing and tuning, one left out at a time", PAPER, "Figure 8",
-    dtypes_of("sparsert", "sparsert_paper", "sparsert_pattern", "sparsert_rolled", "sparsert_unbalanced",
-              "sparsert_fixed", "cublas"),
-)  # fmt: skip
 ROLLED = kernel("sparsert_rolled", words="at the same tiling")
 PARTS = (ROLLED, kernel("sparsert_unbalanced"), kernel("sparsert_fixed"))
 WORDS = ("unrolling", "load balancing", "autotuning")
@@ -101,10 +94,6 @@ def sparsert_ablation() -> Page:
     )  # fmt: skip
 
 
-INSTANCES = Experiment(
-    "sparsert_instances", "Every matrix behind table 1", PAPER, "Sections 3.7 and 4.1, told in words",
-    dtypes_of("sparsert_paper", "cusparse", cublas=("f32", "f16")),
-)  # fmt: skip
 SIDES = (WHOLE, CUSPARSE)
 SIZES = ("row", "size", "level")
 """Of problems whose instances should take the same."""
@@ -157,11 +146,6 @@ def sparsert_instances() -> Page:
     )  # fmt: skip
 
 
-TABLE1 = Experiment(
-    "sparsert_table1", "1x1 convolutions and Transformer layers at 90 and 95 % sparsity", PAPER,
-    "Table 1, figures 4 and 5",
-    dtypes_of("sparsert_paper", *SPMM, "untuned", "cusparse", "cudnn_1x1", cublas=AND_F16, cublaslt=AND_F16),
-)  # fmt: skip
 FIRST = tuple(Group(where="label <= '11'", words="problems 1 to 11", level=level) for level in (90, 95))
 """Figure 5: those that have both levels."""
 SPARSER = Group(
@@ -278,12 +262,6 @@ def sparsert_table1() -> Page:
         energy=Comparison((written_here(),), (FP16, DENSE)),
         baseline=CUBLAS,
     )  # fmt: skip
-
-
-TABLE3 = Experiment(
-    "sparsert_table3", "3x3 convolutions of ResNet-50", PAPER, "Table 3, figure 7",
-    dtypes_of("sparsert_conv_paper", "sparsert_conv_padded", "direct_conv", "sparsert_conv", "cudnn"),
-)  # fmt: skip
 
 
 def _printed_table3(view: View) -> pd.DataFrame:

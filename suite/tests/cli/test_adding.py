@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("suite", "datasets", "kernels_cu", "runners", "conftest.py", "pyproject.toml", ".clang-format", ".gitignore")
 
+LINE = "datasets/experiments.csv"
+"""The one file that the docs add a line to."""
 OF_DOCS = (
     "the_docs_and_the_notice_name_every_kernel_of_a_paper_or_library",
     "every_source_of_a_pattern_and_every_file_of_data_is_explained",
@@ -21,7 +23,7 @@ OF_DOCS = (
 OF_TABLES = ("every_experiment_has_its_table", "the_smaller_patterns_of_every_table_can_be_made")
 OF_EXPERIMENTS = (
     "every_problem_table_is_an_experiment_that_runs",
-    "every_experiment_is_declared_once_and_under_its_name",
+    "every_line_of_the_table_is_an_experiment_of_its_own_with_types_and_policies_that_there_are",
     "every_page_that_is_declared_is_there[tall_layers]",
     "every_problem_is_computed_by_a_kernel_that_is_named_for_it[tall_layers]",
 )
@@ -45,12 +47,13 @@ def copy(tmp_path_factory, programs):
         make(ROOT / name, root / name)
     kernel, experiment = written("adding-a-kernel.md"), written("adding-an-experiment.md")
     assert set(kernel) == {"scalar_spmm.cu", "scalar_spmm.py", "suite/nnzbench/kernels/scalar_spmm.py"}
-    assert len(experiment) == 3
+    assert len(experiment) == 4
     module = "suite/nnzbench/kernels/scalar_spmm.py"
     new = {"kernels_cu/scalar_spmm.cu": kernel["scalar_spmm.cu"], module: kernel[module], **experiment}
+    assert {name for name in new if (root / name).exists()} == {LINE}
     for name, text in new.items():
-        assert not (root / name).exists()
-        (root / name).write_text(text, encoding="utf-8")
+        with (root / name).open("a", encoding="utf-8") as file:
+            file.write(text)
     kept = programs.parent / "imports"  # what is known of the package's unchanged modules
     kept.mkdir(exist_ok=True)
     (root / ".import_linter_cache").symlink_to(kept)

@@ -1,13 +1,16 @@
+from typing import get_args
+
 import fake_records
 import pytest
 from draft_figures import figures_in_draft, pages_alone  # noqa: F401
 from html_reports import rendered
 
-from nnzbench.data.problems.experiment import Experiment, UnknownExperiment
+from nnzbench.core import paths
+from nnzbench.data.problems.experiment import POLICIES, Experiment, UnknownExperiment
+from nnzbench.data.problems.problem import DType
 from nnzbench.data.problems.tables import experiments_with_tables
 from nnzbench.kernels.registry import VendorKernel, kernels
-from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
-from nnzbench.report.page import Page
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment, page_of
 from nnzbench.site.build import build
 
 RUN = [name for name, one in EXPERIMENTS.items() if one.kernels]
@@ -17,11 +20,14 @@ def test_every_problem_table_is_an_experiment_that_runs():
     assert set(RUN) == set(experiments_with_tables())
 
 
-def test_every_experiment_is_declared_once_and_under_its_name():
-    assert all(one.name == name for name, one in EXPERIMENTS.items())
-    listed = [one.name for paper in PAPERS for one in getattr(paper, "EXPERIMENTS", ())]
-    modules = [name for name in EXPERIMENTS if isinstance(page_of(name), Page)]
-    assert sorted([*listed, *modules]) == sorted(EXPERIMENTS)
+def test_every_line_of_the_table_is_an_experiment_of_its_own_with_types_and_policies_that_there_are():
+    lines = (paths.datasets() / "experiments.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(EXPERIMENTS) + 1
+    for name, one in EXPERIMENTS.items():
+        assert all((one.title, one.paper, one.figure)), name
+        assert set(one.only) <= set(one.kernels), name
+        assert {*one.policies} <= {*POLICIES}, name
+        assert {dtype for dtypes in one.kernels.values() for dtype in dtypes} <= {*get_args(DType)}, name
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -12,7 +12,7 @@ from nnzbench.bench.sweep import Choice
 from nnzbench.cli.programs import programs
 from nnzbench.cli.run import command
 from nnzbench.core.plan import Launch, Plan, Unsupported
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
+from nnzbench.data.problems.experiment import Experiment
 from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.build import toolchain
 from nnzbench.devices.build.cache import Compiled, Job, build
@@ -113,7 +113,7 @@ class Small(Experiment):
 
 def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(tmp_path, monkeypatch):
     monkeypatch.setattr("nnzbench.bench.sweep.QUICK_CANDIDATES", 1)  # each is a program to build
-    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", dtypes_of("row_stream", "cublas")))
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", dict.fromkeys(("row_stream", "cublas"), ())))
     arguments = ["small", "--device", "cpu", "--as", "sm_75", "--out", str(tmp_path), "--quick"]
     try:
         CpuDevice()
@@ -132,7 +132,7 @@ def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(tmp_path, monke
 def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architecture(gpu, tmp_path, monkeypatch):
     if not toolchain.knows("sm_70"):
         pytest.skip("this NVRTC does not make the PTX either")
-    known = {"small": Small("small", "", "", "", dtypes_of("sputnik", "cublas"))}
+    known = {"small": Small("small", "", "", "", dict.fromkeys(("sputnik", "cublas"), ()))}
     monkeypatch.setitem(EXPERIMENTS, "small", known["small"])
     folder = tmp_path / "ptx"
     asked = ["small", "--target-arch", "sm_70", "--candidates", "1", "--ptx", str(folder)]

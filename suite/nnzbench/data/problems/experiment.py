@@ -1,16 +1,15 @@
-"""What an experiment is: the problems, kernels and policies that make up one table or figure, and its page.
-
-Each is declared once, in a module of its paper; `nnzbench.papers.catalogue` has them all.
-"""
+"""What an experiment is: the problems, kernels and policies that make up one table or figure."""
 
 from __future__ import annotations
 
+import csv
 import difflib
 import fnmatch
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
+from nnzbench.core import paths
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.problem import DType, Problem
 
@@ -25,7 +24,6 @@ WARM: tuple[Policy, ...] = ("hot", "loop")
 
 AS_TABLE: tuple[DType, ...] = ()
 """A kernel runs each problem in the dtype that its table gives."""
-AND_F16: tuple[DType, ...] = ("f32", "f16")
 
 
 class UnknownExperiment(ValueError):
@@ -79,10 +77,26 @@ class Experiment:
         return fnmatch.fnmatchcase(problem.label, self.only.get(kernel, "*"))
 
 
-def dtypes_of(*names: str, **others: tuple[DType, ...]) -> dict[str, tuple[DType, ...]]:
-    """Kernels of an experiment: `names` in the dtypes of its table, `others` in their own."""
-    return {**dict.fromkeys(names, AS_TABLE), **others}
+def read() -> dict[str, Experiment]:
+    """Those of `datasets/experiments.csv` by name, in its order: by paper, this project's own last."""
+    with (paths.datasets() / "experiments.csv").open(encoding="utf-8", newline="") as lines:
+        return {row["name"]: _experiment(row) for row in csv.DictReader(lines)}
 
 
-SPMM = ("sparsert", "row_stream", "ring", "sputnik")
-"""The kernels that multiply fp32 matrices of any pattern."""
+def _experiment(row: Mapping[str, str]) -> Experiment:
+    kernels = {name: tuple(filter(None, types.split("+"))) for name, types in _pairs(row["kernels"], ":")}
+    return Experiment(
+        row["name"],
+        row["title"],
+        row["paper"],
+        row["figure"],
+        cast("dict[str, tuple[DType, ...]]", kernels),
+        cast("tuple[Policy, ...]", tuple(row["policies"].split())) or USUAL,
+        only=dict(_pairs(row["only"], "=")),
+        leads=bool(row["leads"]),
+    )
+
+
+def _pairs(cell: str, sign: str) -> list[tuple[str, str]]:
+    """Of words `<name><sign><rest>`, or a name alone."""
+    return [(name, rest) for name, _, rest in (word.partition(sign) for word in cell.split())]

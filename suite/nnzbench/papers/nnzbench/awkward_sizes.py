@@ -4,27 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.page import Made, Page, View
 from nnzbench.report.text import CHECKED, GAP, checks
 from nnzbench.results.result_set import each
-
-EXPERIMENT = Experiment(
-    "awkward_sizes", "Sizes that no tile divides, for every kernel of this suite", "nnzbench's own",
-    "no published numbers",
-    {
-        **dict.fromkeys(("sputnik", "sputnik_transposed", "sputnik_ablation", "sputnik_sddmm", "sputnik_sddmm_ablation",
-                         "sparse_softmax", "sparse_attention", "row_stream", "ring", "balanced", "eie", "eie_columns",
-                         "sparsert", "sparsert_pattern", "direct_conv", "sparsert_conv", "pattern_conv"), AND_F16),
-        **dict.fromkeys(("tensor_spmm", "delta_spmv"), ("f16", "bf16", "f8")),
-        **dict.fromkeys(("flash_llm", "spinfer"), ("f16",)),
-        **dtypes_of("tensor_spmm_tf32", "merge_spmm", "aspt", "ring_sddmm", "aspt_sddmm", "sparsert_paper",
-                    "sparsert_unbalanced", "sparsert_fixed", "sparsert_rolled", "sparsert_conv_paper",
-                    "sparsert_conv_padded", "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
-    },
-    policies=("hot",),
-)  # fmt: skip
-"""For checking, not for speed: what tables of papers do not have, and users do."""
 
 
 def counts(view: View) -> pd.DataFrame:

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.data.problems.decoder import FEATURES, HEAD, MODELS, Decoder
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.page import Answer, Lines, Made, Page, View
 from nnzbench.report.text import GAP
 from nnzbench.results.groups import Group
@@ -15,12 +14,6 @@ from nnzbench.results.result_set import ResultSet, each, percent
 from nnzbench.results.selector import Selector, kernel
 from nnzbench.results.table import Comparison
 
-EXPERIMENT = Experiment(
-    "decoder_block", "Decoder blocks of language models in one graph", "nnzbench's own",
-    "no published table; MACKO's, Flash-LLM's and SpInfer's whole models are of other GPUs",
-    dtypes_of("block_parts", "dense_block", "sparse_block", "fp8_block", "two_four_block", "block_steps"),
-    policies=("stream",),
-)  # fmt: skip
 DENSE, FP8 = kernel("dense_block", "f16"), kernel("fp8_block", "f8")
 SPARSE = kernel("sparse_block", "f16")
 ANYWHERE = Selector("sparse block fp16, zeros anywhere", ("sparse_block",), "f16", source="uniform")
@@ -116,7 +109,7 @@ def by_model(results: ResultSet) -> pd.DataFrame:
 
     Sparse networks are those with zeros anywhere, named by their share. Empty for a set of another experiment.
     """
-    found = _tokens(View(results, decoder_block().attributes)) if results.experiment == EXPERIMENT.name else None
+    found = _tokens(View(results, decoder_block().attributes)) if results.experiment == "decoder_block" else None
     if found is None:
         return pd.DataFrame()
     plain = found["zeros"].str.fullmatch(r"[\d.]+ %")

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.data.problems.problem import label_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Printed, View
@@ -25,8 +24,8 @@ from nnzbench.results.result_set import ResultSet, each, geometric_mean
 from nnzbench.results.selector import CUSPARSE_F16, DEFAULT, FP16, kernel, own, written_here
 from nnzbench.results.table import Comparison, compare
 
-ALL = 246
-"""Matrices of the whole table."""
+NAME, ALL = "dlmc_n512", 246
+"""Of the experiment, and how many matrices its whole table has."""
 ATTRIBUTES = r"(?P<method>\w+)\.(?P<pruned>0\.\d+)\..+"
 """What labels tell: the pruning method, and the share of zeros that it was asked for."""
 DENSE = "cublas"
@@ -71,7 +70,7 @@ def whole(data: Data) -> bool:
 def complete(results: ResultSet) -> bool:
     """Whether the sample's matrices are all there and the published ones: means over others are no comparison."""
     timed = results.frame[results.frame["median_us"].notna() & results.frame["source"].str.startswith("dlmc:")]
-    return bool(timed["problem"].nunique() >= len(tables.rows(EXPERIMENT.name)))
+    return bool(timed["problem"].nunique() >= len(tables.rows(NAME)))
 
 
 def by_gpu(results: ResultSet) -> pd.DataFrame:
@@ -117,11 +116,6 @@ def gains(sets: Sequence[ResultSet]) -> pd.DataFrame:
     return pd.concat([published_gains(all(map(whole, data)))[kept], *(part[kept] for part in parts)], ignore_index=True)
 
 
-EXPERIMENT = Experiment(
-    "dlmc_n512", "The same pruned matrices on five GPUs", "nnzbench's own",
-    "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
-    dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm", "untuned"),
-)  # fmt: skip
 BANDS = (35, 65, 75, 85, 92.5, 97, 98.5, 100)
 COUNTED = tuple(
     Group(words=f"{low:g} to {high:g} % zeros counted", where=f"{low / 100} <= sparsity < {high / 100}")
@@ -131,7 +125,7 @@ COUNTED = tuple(
 
 def groups() -> tuple[Group, ...]:
     """One for each level that matrices are named after, sparsest first; its words tell what the zeros count to."""
-    rows = [(stratum(row.problem.name)[1], row.problem) for row in tables.rows(EXPERIMENT.name, full=True)]
+    rows = [(stratum(row.problem.name)[1], row.problem) for row in tables.rows(NAME, full=True)]
     found = []
     for level in sorted({level for level, _ in rows}, reverse=True):
         zeros = [100 * problem.sparsity for one, problem in rows if one == level]

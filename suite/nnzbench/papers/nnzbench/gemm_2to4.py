@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.experiment import USUAL, Experiment, dtypes_of
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, RatioTable, View
 from nnzbench.results.crossover import times_as_fast
@@ -14,13 +13,7 @@ from nnzbench.results.result_set import each, geometric_mean
 from nnzbench.results.selector import FP16, MATHS, best_dense, kernel
 from nnzbench.results.table import Comparison, facts_of_pairs
 
-EXPERIMENT = Experiment(
-    "gemm_2to4", "Dense and 2:4 products, from A100 to B200", "nnzbench's own",
-    "searched times of cuBLASLt and cuSPARSELt on six GPUs, published with SlideSparse (GitHub bcacdwk/vllmbench)",
-    dtypes_of("cublaslt", "cublas", "cusparselt"), policies=(*USUAL, "loop"),
-    only={"cublaslt": "dense_*", "cublas": "dense_*", "cusparselt": "2to4_*"},
-)  # fmt: skip
-"""The dense matrix is the unpruned one: tensor cores draw less power, and clock higher, where operands are zero."""
+NAME = "gemm_2to4"
 CASES = r"(?:2to4|dense)_(\w+?_\d+x\d+x\d+)_"
 TYPES = ("f16", "bf16", "i8", "f8")
 TOKENS = (64, 256, 1024, 4096)
@@ -39,7 +32,7 @@ def six_gpus() -> pd.DataFrame:
     rows = published.read("gemm_2to4_six_gpus", ("gpu", "dtype", "model", "m", "k", "n", "dense_us", "sparse_us"))
     asked = {
         (one.problem.dtype, one.problem.label.partition("_")[2], one.problem.m, one.problem.k, one.problem.n)
-        for one in tables.rows(EXPERIMENT.name, full=True)
+        for one in tables.rows(NAME, full=True)
     }
     keys = zip(rows["dtype"], rows["model"], rows["m"], rows["k"], rows["n"], strict=True)
     return rows[[key in asked for key in keys]].reset_index(drop=True)
@@ -61,7 +54,7 @@ def published_facts() -> pd.DataFrame:
     other = other.assign(subject=other["dense"], us=other["dense_us"], baseline=FP16.label)
     pairs = pd.concat([sparse, other], ignore_index=True)
     labels = [group(tokens).label for tokens in pairs["n"]]
-    named = pairs.assign(experiment=EXPERIMENT.name, group=labels, policy=pairs["gpu"])
+    named = pairs.assign(experiment=NAME, group=labels, policy=pairs["gpu"])
     return facts_of_pairs(named.assign(printed=float("nan"), tuned=True, one_run=True))
 
 

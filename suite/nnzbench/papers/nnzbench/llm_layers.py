@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nnzbench.core.architectures import sm_count
 from nnzbench.core.gpus import peaks_of
-from nnzbench.data.problems.experiment import OF_MODELS, Experiment, dtypes_of
+from nnzbench.data.problems import tables
 from nnzbench.data.problems.operands import I8_STEPS, Maker
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.tensor.spmm import words_per_weight
@@ -24,12 +24,6 @@ from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
 from nnzbench.results.table import Comparison
-
-OPT_LAYERS = Experiment(
-    "opt_layers", "Layers of OPT models, as Flash-LLM's authors timed theirs", "nnzbench's own",
-    "shapes, columns and levels of `kernel_benchmark/benchmark.sh` in Flash-LLM's repository",
-    dtypes_of("flash_llm", "spinfer", "sputnik", "tensor_spmm", "cublas", "cublaslt"),
-)  # fmt: skip
 
 
 def opt_layers() -> Page:
@@ -50,12 +44,6 @@ def opt_layers() -> Page:
         baseline=FP16,
         arithmetic="fp16 with sums in fp32",
     )  # fmt: skip
-
-
-FP8_LAYERS = Experiment(
-    "fp8_layers", "Layers of language models with FP8 weights", "nnzbench's own",
-    "no published table: no kernel for such weights was found", dtypes_of("cublaslt", "tensor_spmm", "delta_spmv"),
-)  # fmt: skip
 
 
 def fp8_layers() -> Page:
@@ -135,15 +123,6 @@ def _line(row: Any) -> list[object]:
     return [row.subject, str(row.n), zeros, row.median_us, moved, decoded, decoding, row.limit_us, row.roofline]
 
 
-LLM_LAYERS = Experiment(
-    "llm_layers", "Layers of language models on tensor cores", "nnzbench's own",
-    "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
-    dtypes_of("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer",
-              "row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
-    policies=OF_MODELS, only={"cusparselt": "*_2of4"},
-)  # fmt: skip
-"""Dense products first: what everything is compared with is then recorded wherever a run ends."""
-
 UNIFORM = Group(where="pattern == ''", words="uniform patterns")
 LARGE = Group(where="pattern == '' and 2 * m * k >= 2**26", words="uniform patterns of layers of 64 MB and more")
 SMALL = Group(where="pattern == '' and 2 * m * k < 2**26", words="uniform patterns of layers of 32 MB")
@@ -167,7 +146,7 @@ def rounding_errors() -> dict[str, float]:
     own: of sums in float64, for `ROWS` rows."""
     (problem,) = (
         one
-        for one in replace(LLM_LAYERS, full=True).problems()
+        for one in tables.load("llm_layers", full=True)
         if one.label == "llama2_7b_qkvo_2of4" and one.n == 16 and one.dtype == "f16"
     )
     given = Maker().operands(replace(problem, dtype="f32"))

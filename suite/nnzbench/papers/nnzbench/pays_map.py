@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.page import Answer, Crossings, Map, Page, Pivot
 from nnzbench.results.cells import SIZES
 from nnzbench.results.groups import Group
@@ -11,13 +10,6 @@ from nnzbench.results.selector import CUBLAS, FP16, kernel
 from nnzbench.results.table import Comparison
 
 SPARSE = ("delta_spmv", "tensor_spmm", "flash_llm", "row_stream", "ring", "sputnik")
-EXPERIMENT = Experiment(
-    "pays_map", "Where sparsity pays: columns, zeros and size of the layer", "nnzbench's own", "no published table",
-    dtypes_of("cublaslt", *SPARSE, cublas=("f16", "f32")),
-    only={"row_stream": "[ms]*", "ring": "[ms]*", "sputnik": "small"}, leads=True,
-)  # fmt: skip
-"""Every cell is to be tuned within a quarter of an hour of an H200, so that kernels which no other experiment found the
-fastest on such layers stay out: cuSPARSE and SpInfer of all, three of the large one, Sputnik's of the middle one."""
 
 BEST = sparse("f16")
 WORDS = {label: f"{label} layer ({rows}×{inner})" for (rows, inner), label in SIZES.items()}

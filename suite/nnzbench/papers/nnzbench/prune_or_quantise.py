@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.data.problems.problem import DType
 from nnzbench.report.page import Answer, Crossings, Page, Pivot
 from nnzbench.results.groups import Group
@@ -13,12 +12,6 @@ from nnzbench.results.selector import FP16, best_dense, kernel
 from nnzbench.results.table import Comparison
 
 BOTH: tuple[DType, ...] = ("f16", "f8")
-EXPERIMENT = Experiment(
-    "prune_or_quantise", "Prune or quantise: zeros anywhere beside FP8, INT4 and PyTorch's own calls",
-    "nnzbench's own", "no published table",
-    dtypes_of("pytorch", "pytorch_int4", cublaslt=BOTH, tensor_spmm=BOTH, delta_spmv=BOTH, cusparselt=BOTH),
-    policies=("stream",), only={"cusparselt": "*_2of4"},
-)  # fmt: skip
 
 FP8, INT4 = best_dense("f8"), kernel("pytorch_int4", "i4")
 SPARSE = (kernel("tensor_spmm", "f16"), kernel("delta_spmv", "f16"), kernel("tensor_spmm", "f8"),

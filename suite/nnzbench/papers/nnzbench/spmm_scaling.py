@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.page import Answer, Lines, Made, Page, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUSPARSE, kernel
 from nnzbench.results.table import Comparison
 
-EXPERIMENT = Experiment(
-    "spmm_scaling", "Time per nonzero from 1e5 to 1e8 nonzeros", "nnzbench's own", "no published numbers",
-    dtypes_of("row_stream", "ring", "sputnik", "cusparse"),
-)  # fmt: skip
 WIDTHS = (Group(columns=1024), Group(columns=128))
 ROW_STREAM, RING, SPUTNIK = map(kernel, ("row_stream", "ring", "sputnik"))
 SIDES = (ROW_STREAM, RING, SPUTNIK, CUSPARSE)

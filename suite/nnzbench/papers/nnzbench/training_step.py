@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.page import Answer, Dots, Page
 from nnzbench.results.groups import Group
 from nnzbench.results.selector import CUSPARSE, DENSE, FP16, TF32, Selector
 from nnzbench.results.table import Comparison
 
-EXPERIMENT = Experiment(
-    "training_step", "A training step of one sparse recurrent layer", "nnzbench's own", "no published numbers",
-    {**dict.fromkeys(("cublas", "cublaslt", "sputnik", "sputnik_transposed", "sputnik_sddmm"), AND_F16),
-     **dtypes_of("cusparse", "merge_spmm", "ring_sddmm", "aspt_sddmm")},
-    only={"sputnik": "*_forward", "merge_spmm": "*_forward", "sputnik_transposed": "*_input"},
-)  # fmt: skip
-"""Kernels that take weights as data: those that pack them or write them into code would do so after every update."""
 PARTS = {"forward": "forward", "input": "gradient of the input", "weights": "gradient of the weights"}
 """Of a step, as labels of problems end."""
 LEVELS = (90, 80, 70)

@@ -71,7 +71,7 @@ def strata(library: str) -> pd.DataFrame:
 
 def products_and_records(reports: Path, sparse: bool) -> pd.DataFrame:
     """The same, with what this suite recorded of these products on further GPUs."""
-    found = [load(folder) for folder in folders(reports, f"*/{gemm_2to4.EXPERIMENT.name}")]
+    found = [load(folder) for folder in folders(reports, f"*/{gemm_2to4.NAME}")]
     if not (measured := [recorded_products(one, sparse) for one in found if one.gpu in gpus()]):
         return products(sparse)
     every = pd.concat([published.products(sparse), *measured], ignore_index=True)
@@ -186,7 +186,7 @@ def programs(reports: Path, library: str) -> pd.DataFrame | None:
     program and the recorded one, from the other three. `raw`: the logarithm of predicted over taken, without launches,
     before it."""
     parts = []
-    for folder in folders(reports, f"*/{dlmc_n512.EXPERIMENT.name}"):
+    for folder in folders(reports, f"*/{dlmc_n512.NAME}"):
         if folder.parent.name not in gpus() or not dlmc_n512.complete(results := load(folder)):
             continue
         means = dlmc_n512.by_gpu(results)

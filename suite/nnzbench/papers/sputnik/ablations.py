@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
-from nnzbench.papers.sputnik import AS_DATA, PAPER
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Drawn, Lines, Made, Page, Printed, View
 from nnzbench.report.text import number
@@ -24,10 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ABLATION = Experiment(
-    "sputnik_ablation", "Sputnik's optimisations, one left out at a time", PAPER, "Table II",
-    dtypes_of("sputnik_ablation", "sputnik_sddmm_ablation"),
-)  # fmt: skip
 PARTS = {
     "-load_balancing": ("no_load_balancing", "load balancing"),
     "-vector_inst": ("no_vector", "vector instructions"),
@@ -138,7 +132,6 @@ def sputnik_ablation() -> Page:
     )  # fmt: skip
 
 
-FIGURE2 = Experiment("sputnik_figure2", "Properties of pruned deep-learning matrices", PAPER, "Figure 2", {})
 MODELS = {"rn50": ("ResNet-50", "#E69F00"), "transformer": ("Transformer", "#0072B2")}
 BINS = 30
 
@@ -262,10 +255,6 @@ def sputnik_figure2() -> Page:
     )
 
 
-FIGURE7 = Experiment(
-    "sputnik_figure7", "Throughput against the imbalance of rows", PAPER, "Figure 7",
-    dtypes_of("sputnik_ablation", *AS_DATA),
-)  # fmt: skip
 STANDARD = Selector("sputnik, standard row order", ("sputnik_ablation",), variants="no_load_balancing")
 SWIZZLE = Selector("sputnik, row swizzle", ("sputnik_ablation",), variants="complete")
 CURVES = (STANDARD, SWIZZLE, kernel("sputnik"), kernel("row_stream"), kernel("ring"))

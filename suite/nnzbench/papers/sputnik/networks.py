@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.kernels.registry import about
-from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
+from nnzbench.papers.sputnik import EQUAL_ACCURACY
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, RatioTable, View
 from nnzbench.results.groups import Group
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ATTENTION = Experiment(
-    "sputnik_attention", "Sparse attention of a Transformer", PAPER, "Table III, figure 11",
-    dtypes_of("dense_attention", "sputnik_sddmm", "sparse_softmax", "sputnik", "cusparse", sparse_attention=AND_F16,
-              cudnn_attention=("f16",)),
-)  # fmt: skip
-"""Kernels that take the weights as data: those that pack them or write them into code can't follow the softmax."""
 MASKED = Group(words="attention under the sparse mask", like="attention")
 WHOLE = Group(words="sparse against full causal attention", like="attention", baseline_like="causal")
 ALL_OF_A_HEAD = Group(words="a whole head", where="label in ('attention', 'causal')")
@@ -118,10 +111,7 @@ def sputnik_attention() -> Page:
     )  # fmt: skip
 
 
-MOBILENET = Experiment(
-    "sputnik_mobilenet", "The layers of MobileNetV1", PAPER, "Table IV, figure 12",
-    dtypes_of("sputnik_bias_relu", "row_stream_bias_relu", "cublas_bias_relu", "depthwise_conv"),
-)  # fmt: skip
+MOBILENET = "sputnik_mobilenet"
 LAYERS = Group(words="pruned 1x1 convolutions", level=90, where="op == 'spmm'")
 EQUAL = tuple(
     Group(
@@ -188,11 +178,11 @@ def mobilenets(
     kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one
     before gains nothing over the sum.
     """
-    rows = frame[(frame["experiment"] == MOBILENET.name) & (frame["policy"] == policy)]
+    rows = frame[(frame["experiment"] == MOBILENET) & (frame["policy"] == policy)]
     sides = (LAYER_SPARSE, sparse, dense)
     times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
     networks: dict[str, list[tuple[str, float]]] = {}
-    for row in tables.rows(MOBILENET.name):
+    for row in tables.rows(MOBILENET):
         op, label = row.problem.op, row.problem.label
         side = LAYER_SPARSE if op == "depthwise" else sparse if row.problem.sparsity else dense
         us = row.count * float(times[side].get(label, math.nan))

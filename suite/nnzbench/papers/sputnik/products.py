@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from nnzbench.data.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.data.problems.tables import SAMPLE
-from nnzbench.papers.sputnik import AS_DATA, OTHER_PAPERS, PAPER
 from nnzbench.report import published
 from nnzbench.report.page import (
     Answer,
@@ -50,11 +48,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DLMC = Experiment(
-    "sputnik_dlmc", "The collection of pruned deep-learning matrices", PAPER, "Figure 9, table I",
-    dtypes_of("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "tensor_spmm", "untuned", "cublas",
-              "cublaslt", "cusparse", *OTHER_PAPERS),
-)  # fmt: skip
 
 OTHERS = (kernel("merge_spmm", variants=DEFAULT), kernel("aspt"), kernel("aspt_sddmm"))
 BANDS = ((0, 60), (60, 75), (75, 85), (85, 94), (94, 100))
@@ -189,10 +182,6 @@ def sputnik_dlmc() -> Page:
     )  # fmt: skip
 
 
-FIGURE1 = Experiment(
-    "sputnik_figure1", "Sparsity from which sparse is faster than dense", PAPER, "Figure 1",
-    dtypes_of(*AS_DATA, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16, tensor_spmm=("f16",)),
-)  # fmt: skip
 SPUTNIK = kernel("sputnik", variants=DEFAULT)
 SPARSE = (
     SPUTNIK, kernel("sputnik"), own(), *map(kernel, ("row_stream", "ring")), UNTUNED, own("f16"),
@@ -267,12 +256,6 @@ def sputnik_figure1() -> Page:
     )  # fmt: skip
 
 
-RNN = Experiment(
-    "sputnik_rnn", "RNN, GRU and LSTM layers", PAPER, "Figure 10",
-    {**dtypes_of(*SPMM, "untuned", "sputnik_sddmm", "sputnik_sddmm_ablation", "ring_sddmm", "cusparse", *OTHER_PAPERS,
-                 tensor_spmm=("f16",)),
-     **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas", "cublaslt"), AND_F16)},
-)  # fmt: skip
 LEVELS = (70, 80, 90)
 OF_SPMM, OF_SDDMM = (Group(op=op, where="model != 'extra'", words="of figure 10") for op in ("spmm", "sddmm"))
 SPMM_LEVELS, SDDMM_LEVELS = (

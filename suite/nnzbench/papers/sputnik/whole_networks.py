@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.experiment import Experiment, dtypes_of
-from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER, networks
+from nnzbench.papers.sputnik import EQUAL_ACCURACY, networks
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Printed, View
 from nnzbench.results.groups import Group
@@ -46,12 +45,6 @@ def read(folder: Path) -> dict[tuple[str, str, str], Any]:
     return {(row.problem, row.kernel, row.variant): row for row in each(table)}
 
 
-EXPERIMENT = Experiment(
-    "whole_networks", "The sparse Transformer and MobileNetV1 in one graph", PAPER, "Tables III and IV, figure 12",
-    dtypes_of("sparse_transformer", "dense_transformer", "sparse_mobilenet", "dense_mobilenet", "cublas",
-              "sputnik_sddmm", "sparse_softmax", "sputnik", "dense_attention"),
-    only={"cublas": "gemm_*"},
-)  # fmt: skip
 TRANSFORMER = Group(words="the Transformer", like="transformer")
 EQUAL = tuple(
     Group(words=f"MobileNetV1 of equal accuracy, sparse of width {sparse} against dense of {dense}",
@@ -130,7 +123,7 @@ def _steps(frame: pd.DataFrame, row: Any) -> float:
 
 def _layers(results: ResultSet) -> ResultSet | None:
     """MobileNet's layers by themselves: rows of `sputnik_mobilenet` beside this experiment's."""
-    folder = results.folder.parent / networks.MOBILENET.name
+    folder = results.folder.parent / networks.MOBILENET
     try:
         return load(folder) if has_records(folder) else None
     except RecordError:

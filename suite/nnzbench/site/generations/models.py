@@ -30,7 +30,7 @@ def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
 
     GPUs are set side by side with one kernel, Sputnik's, and its rule; what this project's kernels gain stands beside.
     """
-    recorded = [one for one in sets if one.experiment == dlmc_n512.EXPERIMENT.name and dlmc_n512.complete(one)]
+    recorded = [one for one in sets if one.experiment == dlmc_n512.NAME and dlmc_n512.complete(one)]
     found = dlmc_n512.gains(recorded)
     levels = sorted(set(found["level"]))
     count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())

@@ -50,7 +50,7 @@ def times(sets: Sequence[ResultSet]) -> pd.DataFrame:
     times, as fractions), `dense_least` and `sparse_least`, what the data sheet lets the product take, µs, `dense_tuned`
     and `sparse_tuned` (false of measured times of a search cut short).
     """
-    measured = [one for one in sets if one.experiment == gemm_2to4.EXPERIMENT.name and one.gpu in gpus()]
+    measured = [one for one in sets if one.experiment == gemm_2to4.NAME and one.gpu in gpus()]
     return _times(measured) if measured else _unmeasured()
 
 
@@ -61,8 +61,7 @@ def _unmeasured() -> pd.DataFrame:
 
 def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
     asked = {
-        (one.dtype, one.m, one.k, one.n)
-        for one in (row.problem for row in tables.rows(gemm_2to4.EXPERIMENT.name, full=True))
+        (one.dtype, one.m, one.k, one.n) for one in (row.problem for row in tables.rows(gemm_2to4.NAME, full=True))
     }
     sides = []
     for sparse, name in ((False, "dense"), (True, "sparse")):
@@ -125,8 +124,8 @@ def facts(found: pd.DataFrame) -> pd.DataFrame:
     is_sparse = pairs["fact"] == "2:4"
     pairs["subject"] = np.where(is_sparse, "2:4 ", "dense ") + words + " on " + where
     pairs["baseline"] = "dense " + words.where(is_sparse, MATHS["f16"]) + " on " + where
-    pairs["group"] = gemm_2to4.EXPERIMENT.name + " " + pairs["n"].astype(str) + " columns"
-    pairs = pairs.assign(experiment=gemm_2to4.EXPERIMENT.name, policy="hot", printed=math.nan, one_run=True)
+    pairs["group"] = gemm_2to4.NAME + " " + pairs["n"].astype(str) + " columns"
+    pairs = pairs.assign(experiment=gemm_2to4.NAME, policy="hot", printed=math.nan, one_run=True)
     pairs["tuned"] = pairs["dense_tuned"] & pairs["sparse_tuned"]
     pairs = pairs.dropna(subset=["us", "over_us"])
     which = pairs[["subject", "group", "gpu", "how", "math", "n", "fact"]].rename(columns={"n": "tokens"})

@@ -12,6 +12,7 @@ from sputnik_records import Timed, drawn, records, view_of
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import han_lecture
+from nnzbench.papers.catalogue import experiment
 from nnzbench.report.tables import marks
 from nnzbench.results.records.record import Record
 from nnzbench.results.selector import INT8, kernel
@@ -116,5 +117,5 @@ def test_every_granularity_stands_against_one_time_of_the_whole_layer(tmp_path: 
 def test_sparse_convolutions_run_at_75_and_87_5_percent_as_the_page_says() -> None:
     for one in tables.load("granularity"):
         if one.conv and not one.label.startswith("channel"):
-            runs = fnmatch.fnmatchcase(one.label, han_lecture.GRANULARITY.only["direct_conv"])
+            runs = fnmatch.fnmatchcase(one.label, experiment("granularity").only["direct_conv"])
             assert runs == one.label.endswith(("_75", "_87.5")), one.label

@@ -12,6 +12,7 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.data.problems.problem import Problem
+from nnzbench.papers.catalogue import experiment
 from nnzbench.papers.sputnik import networks, whole_networks
 from nnzbench.report import render
 from nnzbench.report.page import View
@@ -178,6 +179,7 @@ def test_a_table_of_busy_times_that_is_none_is_refused(tmp_path: Path, row: str)
 
 
 def test_cublas_computes_the_dense_products_alone() -> None:
-    taken = [p for p in whole_networks.EXPERIMENT.problems() if whole_networks.EXPERIMENT.takes("cublas", p)]
+    whole = experiment("whole_networks")
+    taken = [p for p in whole.problems() if whole.takes("cublas", p)]
     assert {p.op for p in taken} == {"gemm"}
     assert len(taken) == 4
