@@ -6,10 +6,14 @@ Stream: launches back to back in one CUDA graph, each over another copy of the w
 its turn comes again. Dense operand and result are the same buffers for all, as in a model the activations of a layer
 come from the launch before it, and lie in L2.
 Loop: no graph; 25 launches, then 100 between two events, as many benchmarks time a kernel.
+
+Batches of samples take turns at runs that have the weights at other addresses, where there are several: some places in
+memory are slower than others by a few percent, and what a row then says includes that.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -132,20 +136,24 @@ def measure(
     to_beat_us: float | None = None,
     watched: Callable[[Batch], Batch] | None = None,
     launches: int = 1,
+    elsewhere: Sequence[Callable[[], None]] = (),
 ) -> Measurement:
     """Times `run` (already run once, so that modules are loaded) under `policy`.
 
     Under `stream`, `run` launches `launches` times, once over each copy of the weights. Nothing is discarded. `clock`
     gives host seconds, injected by tests. With `to_beat_us`, the median of a competitor, the measurement ends earlier
-    once it is clear that it will not be reached. `watched` is put round what takes the samples.
+    once it is clear that it will not be reached. `watched` is put round what takes the samples. `elsewhere`: the same
+    with operands at other addresses.
     """
     rule = rule or StoppingRule()
     if policy == "cold":
-        batch: Batch = partial(timer.cold_us, run)
+        batches: list[Batch] = [partial(timer.cold_us, one) for one in (run, *elsewhere)]
     elif policy == "loop":
-        batch = partial(_loop_us, timer, run)
+        batches = [partial(_loop_us, timer, one) for one in (run, *elsewhere)]
     else:
-        batch = _hot_batch(timer, run, capturable, launches)
+        batches = _hot_batches(timer, (run, *elsewhere), capturable, launches)
+    turns = itertools.cycle(batches)
+    batch: Batch = lambda count: next(turns)(count)  # noqa: E731
     if watched is not None:
         batch = watched(batch)
     until = clock() + rule.ramp_seconds
@@ -189,20 +197,26 @@ def _loop_us(timer: Timer, run: Callable[[], None], samples: int) -> list[float]
     return found
 
 
-def _hot_batch(timer: Timer, run: Callable[[], None], capturable: bool, launches: int) -> Batch:
-    """Samples of one graph replay each; a stream loop of as many runs where a graph can't be captured."""
+def _hot_batches(timer: Timer, places: Sequence[Callable[[], None]], capturable: bool, launches: int) -> list[Batch]:
+    """Of each place, samples of one graph replay each; a stream loop of as many runs where no graph can be captured."""
 
-    def body(runs: int) -> Callable[[], None]:
-        return timer.capture(run, runs) if capturable else lambda: repeat(run, runs)
+    def body(run: Callable[[], None], runs: int) -> Callable[[], None]:
+        return timer.capture(run, runs) if capturable else partial(repeat, run, runs)
 
-    first = min(LAUNCHES[0], _runs(timer.elapsed_us(run)))
-    replay = body(first)
+    first = min(LAUNCHES[0], _runs(timer.elapsed_us(places[0])))
+    replay = body(places[0], first)
     timer.elapsed_us(replay)  # the first replay uploads the graph
     runs = _runs(timer.elapsed_us(replay) / first)
     if runs != first:
-        replay = body(runs)
+        replay = body(places[0], runs)
         timer.elapsed_us(replay)
-    return lambda count: [timer.elapsed_us(replay) / (runs * launches) for _ in range(count)]
+
+    def samples(replay: Callable[[], None], count: int) -> list[float]:
+        if len(places) > 1:
+            timer.elapsed_us(replay)  # the last launches were at another place: hot is what this one's leave in L2
+        return [timer.elapsed_us(replay) / (runs * launches) for _ in range(count)]
+
+    return [partial(samples, one) for one in (replay, *(body(run, runs) for run in places[1:]))]
 
 
 def _runs(run_us: float) -> int:

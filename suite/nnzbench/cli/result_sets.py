@@ -60,7 +60,8 @@ def compare(ctx: click.Context, before: Path, after: Path | None, everything: bo
         for row in result.rows:
             if everything or row.verdict != "SAME":
                 click.echo(_line(row))
-        click.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(result.counts.items())))
+        for which, counts in (("", result.counts), ("of each kernel's fastest: ", result.fastest)):
+            click.echo(which + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
         if result.only_before or result.only_after:
             click.echo(f"in one run only: {result.only_before} before, {result.only_after} after")
         differ = changed(before, after) if after else {}

@@ -1,4 +1,4 @@
-"""A prepared candidate over copies of its weights, as many as L2 does not hold: what the policy `stream` runs."""
+"""A prepared candidate over copies of its weights: as many as L2 does not hold for `stream`, one for other policies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from nnzbench.core.plan import Candidate, Prepared, Unsupported
 from nnzbench.data.problems.buffers import weights_of
 from nnzbench.data.problems.operands import Operands
 from nnzbench.devices.contract import Timer
+from nnzbench.devices.gpu import short_of_memory
 
 MOST_COPIES = 1000
 """Smaller weights than 4x L2 over this are in L2 in part."""
@@ -39,6 +40,19 @@ def over_copies(
     count = min(MOST_COPIES, max(2, math.ceil(timer.flush_bytes / max(1, size))))
     copied = prepared.copied or (lambda _: prepared.run)
     return [prepared.run, *(copied(names) for _ in range(count - 1))]
+
+
+def at_two_places(candidate: Candidate, prepared: Prepared, operands: Operands | None) -> list[Callable[[], None]]:
+    """Its own run and, where its weights can be copied and there is memory, one over a copy of them."""
+    if prepared.rotates:
+        return [prepared.run]
+    try:
+        names = weight_names(candidate, prepared, operands)
+        return [prepared.run, prepared.copied(names)] if prepared.copied and names else [prepared.run]
+    except Exception as error:  # libraries have their own
+        if isinstance(error, Unsupported) or short_of_memory(error):
+            return [prepared.run]
+        raise
 
 
 def each(runs: Sequence[Callable[[], None]]) -> None:

@@ -65,6 +65,15 @@ class Comparisons:
         """Rows per verdict."""
         return dict(Counter(row.verdict for row in self.rows))
 
+    @property
+    def fastest(self) -> dict[str, int]:
+        """The same of those that were the fastest of their kernel before."""
+        least: dict[tuple[str, ...], Comparison] = {}
+        for row in sorted(self.rows, key=lambda row: -(row.before.median_us or 0.0)):
+            one = row.before
+            least[one.gpu, one.experiment, one.problem, one.dtype, one.kernel, one.device, one.math, one.policy] = row
+        return dict(Counter(row.verdict for row in least.values()))
+
     def moved(self) -> list[tuple[str, int, float, float, float, int]]:
         """By kernel and policy: rows, geometric mean, least and most of their times after over before, and how many are
         not the SAME. What moved most first."""

@@ -45,6 +45,43 @@ def test_hot_without_capture_loops_over_the_stream():
     assert result.median == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize("policy", ["hot", "cold", "loop"])
+def test_samples_take_turns_at_places_and_the_interval_is_of_both(policy):
+    timer, runs = FakeTimer(), []
+
+    def at(place, us):
+        def run():
+            timer.enqueued_us += us
+            runs.append(place)
+
+        return run
+
+    fast, slow = at("fast", 10.0), at("slow", 11.0)
+    rule = StoppingRule(max_samples=50, max_seconds=1e9)
+    result = measure(timer, fast, policy, rule, clock=timer.clock, elsewhere=[slow])
+    assert not result.stable  # 10 % lie between the two
+    assert 20 <= sum(us < 10.5 for us in result.samples_us) <= 30
+    assert (result.q1, result.q3) == pytest.approx((10.0, 11.0))
+    changes = [one != other for one, other in itertools.pairwise(runs)]
+    assert sum(changes) > 6
+
+
+def test_hot_samples_of_a_place_follow_launches_at_it():
+    """The first replay at a place, whose operands are no longer in L2, takes longer: no sample has it."""
+    timer, last = FakeTimer(), [""]
+
+    def at(place):
+        def run():
+            timer.enqueued_us += 10.0 if last[0] == place else 1000.0
+            last[0] = place
+
+        return run
+
+    result = measure(timer, at("one"), "hot", clock=timer.clock, elsewhere=[at("other")])
+    assert result.stable
+    assert max(result.samples_us) == pytest.approx(10.0)
+
+
 def test_cold_leaves_the_overwrite_outside_and_captures_nothing():
     timer = timer_of(itertools.repeat(7.0))
     result = run(timer, "cold")

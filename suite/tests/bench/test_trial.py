@@ -1,6 +1,7 @@
 """One candidate after another under their policies: what is checked, what is timed, and what the rows then say."""
 
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -95,7 +96,7 @@ STREAM = Choice(policies=("hot", "stream"))
 def test_streamed_weights_are_copied_until_they_take_more_than_the_cache(tmp_path, bytes_each, copies):
     kernel = FakeKernel(weights=np.zeros(bytes_each, np.int8))
     sweep(tmp_path, kernel, choice=STREAM)
-    assert kernel.copies == copies - 1  # the first one is the candidate's own
+    assert kernel.copies == copies - 1 + 1  # the first one is the candidate's own; one for the hot samples
     hot, stream = sorted(rows(tmp_path), key=lambda row: row.policy)
     assert (hot.policy, stream.policy, hot.status, stream.status) == ("hot", "stream", "ok", "ok")
     assert hot.median_us == pytest.approx(10.0) == stream.median_us
@@ -103,11 +104,26 @@ def test_streamed_weights_are_copied_until_they_take_more_than_the_cache(tmp_pat
     assert stream.limit_us > hot.limit_us  # its weights come from memory
 
 
-def test_a_result_over_a_copy_is_checked(tmp_path):
-    sweep(tmp_path, FakeKernel(weights=np.ones(2000, np.int8)), choice=STREAM)
-    assert {(row.status, row.reason.partition(":")[0]) for row in rows(tmp_path)} == {
-        ("wrong", "over a copy of the weights")
-    }
+@pytest.mark.parametrize(
+    ("policies", "said"),
+    [(("hot", "stream"), "over a copy of the weights"), (("hot",), "after timing"), (("cold",), "after timing")],
+)
+def test_a_result_over_a_copy_is_checked(tmp_path, policies, said):
+    sweep(tmp_path, FakeKernel(weights=np.ones(2000, np.int8)), choice=Choice(policies=policies))
+    assert {(row.status, row.reason.partition(":")[0]) for row in rows(tmp_path)} == {("wrong", said)}
+
+
+@pytest.mark.parametrize(("error", "status"), [("out of memory", "ok"), ("an invalid argument", "launch-error")])
+def test_weights_lie_at_one_place_where_there_is_no_memory_for_two(tmp_path, error, status):
+    kernel = FakeKernel(weights=np.zeros(100, np.int8))
+
+    def refused(names):
+        raise LaunchError(error)
+
+    prepare = kernel._prepare
+    kernel._prepare = lambda *arguments: replace(prepare(*arguments), copied=refused)
+    sweep(tmp_path, kernel)
+    assert {row.status for row in rows(tmp_path)} == {status}
 
 
 def test_what_can_not_be_copied_is_timed_under_the_other_policies_alone(tmp_path):

@@ -94,6 +94,21 @@ def test_rows_of_one_run_only_are_counted_not_compared():
     assert (len(result.rows), result.only_before, result.only_after) == (1, 1, 2)
 
 
+def test_the_fastest_of_each_kernel_is_counted_once_by_arithmetic_and_policy():
+    times = {"a": 10.0, "b": 9.0, "tf32_a": 8.0}
+    before = [
+        row(us, kernel="cublas", variant=name, policy=one) for name, us in times.items() for one in ("hot", "cold")
+    ]
+    after = [
+        row(2 * us if name == "b" else 5.0, kernel="cublas", variant=name, policy=one)
+        for name, us in times.items()
+        for one in ("hot", "cold")
+    ]
+    result = compare(before, after)
+    assert result.counts == {"SLOWER": 2, "FASTER": 4}
+    assert result.fastest == {"SLOWER": 2, "FASTER": 2}
+
+
 def write(path, *rows):
     append(path / "records.csv", rows)
     return str(path)
@@ -106,6 +121,7 @@ def test_command_exits_1_on_a_regression_and_says_which_row(tmp_path):
     assert "SLOWER" in result.output
     assert "+50.0 %" in result.output
     assert invoke("compare", b, a).exit_code == 0
+    assert result.output.splitlines()[1:] == ["1 SLOWER", "of each kernel's fastest: 1 SLOWER"]
     same = invoke("compare", a, a, "--json")
     assert json.loads(same.output)["counts"] == {"SAME": 1, "only_before": 0, "only_after": 0}
     (one,) = json.loads(invoke("compare", a, b, "--json").output)["rows"]
