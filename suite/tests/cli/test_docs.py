@@ -141,7 +141,8 @@ def test_links_lead_somewhere():
                 continue
             path, _, place = target.partition("#")
             file = page.parent / path if path else page
-            assert file.exists(), f"{page.name}: {target}"
+            drawn = file == ROOT / "reports" / "index.html"  # by `nnzbench report`
+            assert file.exists() or drawn, f"{page.name}: {target}"
             if place and file.suffix == ".md":
                 headings = re.findall(r"(?m)^#+ (.+)$", text_of(file))
                 slugs = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
@@ -151,7 +152,9 @@ def test_links_lead_somewhere():
 def test_the_headline_has_the_markers_that_the_report_fills():
     readme = text_of(ROOT / "README.md")
     assert len(HEADLINE.findall(readme)) == 1
-    assert "| fastest sparse |" in HEADLINE.search(readme)[0]
+    assert "| 90 %, over FP8 |" in HEADLINE.search(readme)[0]
+    assert "reports/index.html" in readme.split("\n\n")[1]
+    assert readme[: readme.index("\n## ")].count("\n") <= 60
     assert "†" not in readme
     assert readme.index("make bench") < HEADLINE.search(readme).start() < readme.index("\n## ")
 

@@ -66,7 +66,6 @@ def test_only_what_lies_below_the_folder_changes_and_the_readme_when_asked(tmp_p
         asked = report("sparsert_table1", "--reports", tmp_path / "x", "--readme")
     assert asked.exit_code == 0, asked.output
     assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
-    assert "draws `x/index.html`" in readme.read_text()
 
 
 def test_gpus_come_by_what_is_recorded_and_tuned_then_by_their_memory() -> None:

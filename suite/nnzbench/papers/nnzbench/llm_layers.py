@@ -133,11 +133,12 @@ HALVED: tuple[DType, ...] = ("f16", "bf16", "i8", "f8")
 ROWS = 256
 
 
-def against_all(level: int, n: int) -> Group:
+def against_all(level: int, n: int, sizes: Group = UNIFORM) -> Group:
     """Uniform patterns at a level beside the same layers in every arithmetic, dense and 2:4."""
-    words = f"uniform patterns at {level} % zeros"
-    cases = rf"(\w+?)_(\d+x\d+x\d+)_{level}_uniform"
-    return Group(words=words, columns=n, cases=cases, baseline_cases=r"(\w+?)_2of4_(\d+x\d+x\d+)_50_nm")
+    words = f"{sizes.words} at {level} % zeros"
+    cases, where = rf"(\w+?)_(\d+x\d+x\d+)_{level}_uniform", sizes.where.partition(" and ")[2]
+    other = r"(\w+?)_2of4_(\d+x\d+x\d+)_50_nm"
+    return Group(words=words, columns=n, where=where, cases=cases, baseline_cases=other)
 
 
 @functools.cache
@@ -250,6 +251,8 @@ def llm_layers() -> Page:
             *(Comparison((written_here(math),), (best_dense(math),), by=("layer", "n", "level")) for math in other),
             Comparison((FP16_PRUNED,), (FP16,), by=("layer", "level", "n")),
             Comparison((flash, spinfer, best), (FP16,), (UNIFORM,), ("layer", "level", "n")),
+            Comparison((best,), (best_dense("f8"),),
+                       tuple(against_all(90, n, sizes) for sizes in (LARGE, SMALL) for n in (1, 16, 64))),
         ),
         attributes=r"(?P<layer>.+?)(?P<pattern>_mag|_2of4|)",
         energy=Comparison((best,), (FP16, best_dense("f8"))),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nnzbench.data.problems.problem import DType
 from nnzbench.report.page import Answer, Crossings, Page, Pivot
 from nnzbench.results.groups import Group
-from nnzbench.results.selector import FP16, best_dense, kernel
+from nnzbench.results.selector import FP16, best_dense, kernel, written_here
 from nnzbench.results.table import Comparison
 
 BOTH: tuple[DType, ...] = ("f16", "f8")
@@ -20,7 +20,14 @@ PYTORCH = kernel("pytorch", "f16", "f16_csr", "CSR")
 LIBRARIES = (PYTORCH, kernel("pytorch", "f16", "f16_semi", "2:4"), kernel("cusparselt", "f16"))
 TENSOR, DELTA, _, DELTA_F8 = SPARSE
 SCATTERED = Group(where="not label.str.endswith('_2of4')", words="three layers")
-CELLS = tuple(replace(SCATTERED, level=level, columns=n) for n, level in ((1, 70), (1, 90), (16, 90)))
+
+
+def at(level: int, n: int) -> Group:
+    """The three layers at so many zeros and columns."""
+    return replace(SCATTERED, level=level, columns=n)
+
+
+CELLS = (at(70, 1), at(90, 1), at(90, 16))
 
 
 def prune_or_quantise() -> Page:
@@ -51,6 +58,7 @@ def prune_or_quantise() -> Page:
             Crossings("Zeros from which on tensor_spmm is as fast as dense INT4", TENSOR, INT4, group=many),
             Pivot("PyTorch's CSR over dense fp16", (PYTORCH,), "ratio", FP16, ("label", "level"), "n", SCATTERED),
         ),
+        facts=(Comparison((written_here("f16"),), (FP16, FP8, INT4), tuple(at(90, n) for n in (1, 16, 64))),),
         baseline=FP16,
         arithmetic="fp16 with sums in fp32 unless a row names another arithmetic",
     )  # fmt: skip

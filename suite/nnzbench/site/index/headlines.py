@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnzbench.core import paths
-from nnzbench.kernels.registry import about
+from nnzbench.papers import sparsert
 from nnzbench.papers.catalogue import page_of
+from nnzbench.papers.nnzbench import decoder_block, llm_layers, prune_or_quantise
+from nnzbench.papers.sputnik import products
 from nnzbench.report import render
-from nnzbench.report.page import Page, View
+from nnzbench.report.page import Crossings, Page, View
+from nnzbench.report.tables import CARDS, crossings
 from nnzbench.report.text import GAP, markdown, number
+from nnzbench.results.groups import Group
 from nnzbench.results.records.files import has_records
-from nnzbench.results.result_set import load
-from nnzbench.results.selector import CUBLAS, FP16, MATHS
+from nnzbench.results.result_set import each, load
+from nnzbench.results.selector import FP16, Selector, best_dense, own, written_here
 from nnzbench.results.table import Comparison
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
@@ -23,6 +27,7 @@ LAYERS = {
     "pays_map": "where sparsity pays",
     "llm_layers": "layers of language models",
     "decoder_block": "whole language models",
+    "prune_or_quantise": "pruned or quantised layers",
     "sparsert_table1": "small pruned layers",
     "sputnik_rnn": "recurrent layers",
     "sputnik_dlmc": "a collection of pruned networks",
@@ -30,9 +35,62 @@ LAYERS = {
 """Experiments whose first answer is told, and what each stands for."""
 MAPS = ("pays_map", "llm_layers")
 """Of them those with a map: the first that is recorded is shown, also another GPU's."""
-OTHERS = {"decoder_block": 2, "sparsert_table1": 1, "sputnik_rnn": 1}
-"""Further ones of which README has so many lines."""
-LINES = 7
+LEVELS = (70, 80, 90)
+HEADS = (*(f"{one} % zeros" for one in LEVELS), "90 %, over FP8", "90 %, over INT4")
+WIDTHS = (1, 16, 64)
+
+
+class Cell(NamedTuple):
+    """A fact of an experiment's page: of a comparison of one subject, baseline and group, or of its part `at`."""
+
+    experiment: str
+    asked: Comparison
+    at: tuple[tuple[str, float], ...] = ()
+
+
+class Line(NamedTuple):
+    """A line of README's table: layers at some columns."""
+
+    layers: str
+    columns: str
+    cells: tuple[Cell | None, ...]
+    """Below `HEADS`: over dense fp16 by `LEVELS`, and at 90 % zeros over FP8 and INT4."""
+    sizes: Group | None = None
+    """Layers of `llm_layers`, which has many levels: it is told from how many zeros on they are faster."""
+
+
+def _of_models(words: str, sizes: Group, n: int) -> Line:
+    best = (written_here("f16"),)
+    fp16 = Comparison(best, (FP16,), (sizes,), ("n", "level"))
+    fp8 = Comparison(best, (best_dense("f8"),), (llm_layers.against_all(90, n, sizes),))
+    int4 = Comparison(best, (prune_or_quantise.INT4,), (prune_or_quantise.at(90, n),))
+    cells = (*(Cell("llm_layers", fp16, (("columns", n), ("level", one))) for one in LEVELS), Cell("llm_layers", fp8))
+    large = sizes == llm_layers.LARGE
+    return Line(words, str(n), (*cells, Cell("prune_or_quantise", int4) if large else None), sizes)
+
+
+def _whole(n: int) -> Line:
+    def over(level: int, dense: Selector) -> Cell:
+        asked = Comparison((decoder_block.SPARSE,), (dense,), (decoder_block.against_dense(level, n),))
+        return Cell("decoder_block", asked)
+
+    fp16 = (over(one, decoder_block.DENSE) for one in LEVELS)
+    return Line("all of {models}, synthetic weights", str(n), (*fp16, over(90, decoder_block.FP8), None))
+
+
+def _hot(words: str, columns: str, experiment: str, subject: Selector, groups: Sequence[Group]) -> Line:
+    found = {group.level: Cell(experiment, Comparison((subject,), (FP16,), (group,))) for group in groups}
+    return Line(f"{words}, hot", columns, (*map(found.get, LEVELS), None, None))
+
+
+LINES = (
+    *(_of_models("layers of Llama of 64 MB and more", llm_layers.LARGE, n) for n in WIDTHS),
+    *(_of_models("layers of 32 MB", llm_layers.SMALL, n) for n in WIDTHS),
+    *map(_whole, WIDTHS[:2]),
+    _hot("recurrent layers", "32 to 128", "sputnik_rnn", own("f16"), products.SPMM_LEVELS),
+    _hot("small layers, code of their weights (fp32)", "49 to 12,544", "sparsert_table1", own(), sparsert.LEVELS),
+    _hot("small layers, weights as data (fp32)", "49 to 12,544", "sparsert_table1", own(as_data=True), sparsert.LEVELS),
+)
 
 
 def write_headline(reports: Path, gpus: Sequence[str]) -> bool:
@@ -44,12 +102,8 @@ def write_headline(reports: Path, gpus: Sequence[str]) -> bool:
     """
     reports = reports.resolve()
     readme = reports.parent / "README.md"
-    recorded = (reports / gpu for gpu in gpus if any(has_records(reports / gpu / one) for one in (*MAPS, *OTHERS)))
-    folder = next(recorded, None)
-    if folder is None or not readme.is_file():
-        return False
-    before = readme.read_text(encoding="utf-8")
-    text = headline(folder)
+    text = next(filter(None, (headline(reports / gpu) for gpu in gpus)), "") if readme.is_file() else ""
+    before = readme.read_text(encoding="utf-8") if text else ""
     after = HEADLINE.sub(lambda match: f"{match[1]}{text}\n{match[2]}", before, count=1)
     if after == before:
         return False
@@ -58,28 +112,36 @@ def write_headline(reports: Path, gpus: Sequence[str]) -> bool:
 
 
 def headline(folder: Path) -> str:
-    """Markdown: the map, and at most `LINES` lines on layers that `folder`, a GPU's, has tuned records of."""
-    link = "/".join(folder.parts[-2:])
-    root = folder.parts[-2]
-    few = {name: most for name, most in OTHERS.items() if has_records(folder / name)}
-    mapped = [name for name in MAPS if has_records(folder / name)][:1]
-    few = {name: LINES - sum(few.values()) for name in mapped} | few
-    views = {name: _view(folder / name) for name in few}
-    found = [line for name, most in few.items() for line in _lines(views[name], f"{link}/{name}", most)]
-    gpu = next(iter(views.values())).gpu
-    heads = [gpu, "zeros", "columns", "fastest sparse", f"over {FP16.label}", f"over {CUBLAS.label}"]
+    """Markdown: the map, what the lines say in words, and `LINES`, as far as `folder`, a GPU's, has tuned records."""
+    names = {one.experiment: None for line in LINES for one in line.cells if one}
+    views = {name: _view(folder / name) for name in names if has_records(folder / name)}
+    facts = {line: [_fact(one, views) for one in line.cells] for line in LINES}
+    found = {line: made for line, made in facts.items() if any(one is not None for one in made)}
+    if not found:
+        return ""
+    root, gpu = folder.parts[-2], next(iter(views.values())).gpu
     maps = [one / name for name in MAPS for one in (folder, *sorted(folder.parent.glob("*")))]
     pictures = [
         f"[![Where sparsity pays: columns across, zeros up]({at}/map.svg)]({at}/README.md)"
         for at in ("/".join(one.parts[-3:]) for one in maps if (one / "map.svg").is_file())
     ][:1]
+    rows = [
+        [
+            f"[{_words(line, views)}]({root}/{folder.name}/{_experiment(line)}/README.md)",
+            line.columns,
+            *map(_text, made),
+        ]
+        for line, made in found.items()
+    ]
     told = (
-        f"Times as fast, geometric means, hot L2 (whole models: one graph of all layers, over the dense fp16 model); "
-        f"cuBLAS fp32 is the baseline of most papers. Each ratio is a row of its page's `facts.csv`. Everything on "
-        f"one page with filters: `nnzbench report --reports {root}` draws `{root}/index.html` (it needs no network). "
-        f"The papers' claims, judged: [claims]({root}/claims/README.md)."
+        "Times as fast as the best dense fp16 product; in the last two columns as dense FP8 and INT4. Geometric means "
+        f"with 95 % intervals (of one problem {100 * CARDS - 100:.0f} %, as two runs differ), bold where faster beyond "
+        "them; the fastest of all tunings tried. Weights come from memory as inside a model, or lie in the cache "
+        "(*hot*). A whole model is one graph, whose sparse form alone overlaps launches and has SwiGLU in a product. "
+        f"Each ratio is a row of its page's `facts.csv`. Papers' claims, judged: [claims]({root}/claims/README.md)."
     )
-    return "\n\n".join([*pictures, markdown(heads, found, left=4), told])
+    table = markdown([f"{gpu}: layers", "columns", *HEADS], rows, left=2)
+    return "\n\n".join([*pictures, *_sentences(found, views), table, told])
 
 
 def _view(folder: Path) -> View:
@@ -87,33 +149,61 @@ def _view(folder: Path) -> View:
     return View(load(folder), page.attributes if page else "")
 
 
-def _lines(view: View, link: str, most: int) -> list[list[str]]:
-    """Of the groups that the page answers for: the fastest sparse side over what can be called today, where tuned."""
-    name = view.results.experiment
-    page = page_of(name)
-    if page is None or page.comparison is None:
-        return []
-    groups = tuple(dict.fromkeys(one.group for one in page.answers))
-    dense = FP16 if FP16 in page.comparison.baselines else page.comparison.baselines[0]  # of models, the whole one
-    facts = view.compare(Comparison(page.comparison.subjects, (dense, CUBLAS), groups))
-    facts = facts[facts["tuned"] & facts["policy"].isin(view.policies[:1])]
-    out = []
-    for group in groups:
-        here = facts[facts["group"] == group.label]
-        over = here[here["baseline"] == dense.label].sort_values("ratio", kind="stable")
-        if over.empty:
-            continue
-        best = over.iloc[-1]
-        subject = next(one for one in page.comparison.subjects if one.label == best["subject"])
-        kernels = view.data.fastest(group, subject)[best["policy"]]["kernel"].value_counts().index
-        fastest = f"{' or '.join(about(one).label for one in kernels[:2])} {MATHS[subject.math]}"
-        older = here[(here["baseline"] == CUBLAS.label) & (here["subject"] == subject.label)]["ratio"]
-        widths = sorted(set(view.data.of(group)["n"]))
-        columns = f"{widths[0]:,} to {widths[-1]:,}" if len(widths) > 1 else f"{widths[0]:,}"
-        layers = f"[{group.words if name == MAPS[0] else LAYERS[name]}]({link}/README.md)"
-        ratios = [f"**{number(best['ratio'])}×**", f"{number(older.iloc[0])}×" if len(older) else GAP]
-        out.append([layers, f"{group.level:g} %", columns, fastest, *ratios])
-    return out[:most]
+def _experiment(line: Line) -> str:
+    return next(one.experiment for one in line.cells if one)
+
+
+def _words(line: Line, views: Mapping[str, View]) -> str:
+    groups = [one.asked.groups[0] for one in line.cells if one] if "{" in line.layers else []
+    labels = {str(label) for one in groups for label in views[_experiment(line)].data.of(one)["label"]}
+    return line.layers.format(models=", ".join(sorted({label.partition("_kv")[0] for label in labels})))
+
+
+def _fact(cell: Cell | None, views: Mapping[str, View]) -> Any:
+    """The row of facts; None for what is not recorded, or not tuned."""
+    if cell is None or not (view := views.get(cell.experiment)):
+        return None
+    facts = view.compare(cell.asked)
+    facts = facts[facts["tuned"] & (facts["policy"] == view.policy)]
+    for name, value in cell.at:
+        facts = facts[facts[name] == value]
+    return next(each(facts), None)
+
+
+def _ends(row: Any) -> tuple[float, float]:
+    return (row.low, row.high) if row.n > 1 else (row.ratio / CARDS, row.ratio * CARDS)
+
+
+def _text(row: Any) -> str:
+    """`**3.72×** (3.38 to 4.10)`, bold where the interval is above 1."""
+    if row is None:
+        return GAP
+    low, high = _ends(row)
+    ratio = f"**{number(row.ratio)}×**" if low > 1 else f"{number(row.ratio)}×"
+    return f"{ratio} ({number(low)} to {number(high)})"
+
+
+def _sentences(found: Mapping[Line, Sequence[Any]], views: Mapping[str, View]) -> Iterator[str]:
+    """From how many zeros on layers are faster than dense fp16, and over what 90 % zeros gain nothing."""
+    crossed: dict[str, list[str]] = {}
+    for line in found:
+        if line.sizes and (view := views.get("llm_layers")):
+            curves = crossings(view, Crossings("", written_here("f16"), FP16, (), group=line.sizes))
+            mine = curves[(curves["policy"] == view.policy) & (curves["column"].astype(str) == line.columns)]
+            crossed.setdefault(line.layers, []).extend(f"{one} at {line.columns}" for one in mine["text"])
+    if told := "; ".join(f"{layers}, {', '.join(texts)}" for layers, texts in crossed.items() if texts):
+        yield f"**Pruning beats dense fp16** from so many zeros on, at so many columns: {told}."
+    for at, head in list(enumerate(HEADS))[len(LEVELS) - 1 :]:
+        lost: dict[str, str] = {}
+        for line, made in found.items():
+            if made[at] is not None and _ends(made[at])[0] <= 1:
+                words = _words(line, views)
+                told = f"{lost[words]}, {line.columns}" if words in lost else f" at {line.columns}"
+                lost[words] = told if line.columns.isdigit() else ""
+        over = head.rpartition("over ")[2] if "over" in head else "fp16"
+        if lost:
+            told = "; ".join(words + columns for words, columns in lost.items())
+            yield f"**Dense {over} is as fast or faster** even than 90 % zeros: {told}."
 
 
 class Answer(NamedTuple):

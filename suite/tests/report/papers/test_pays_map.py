@@ -1,4 +1,4 @@
-"""The map of where sparsity pays, its page and README's lines, on invented records with known winners."""
+"""The map of where sparsity pays and its page, on invented records with known winners."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from nnzbench.report.draw import maps, style
 from nnzbench.report.page import Map, View
 from nnzbench.results.records.record import Record
 from nnzbench.results.result_set import load
-from nnzbench.results.table import Comparison
-from nnzbench.site.index.headlines import headline
 
 FIGURE = Map("map", "Where sparsity pays")
 
@@ -109,22 +107,10 @@ def test_no_cell_is_no_map(tmp_path: Path) -> None:
     assert maps.draw(FIGURE, View(load(folder)), "Title") is None
 
 
-def test_the_page_has_every_cell_in_facts_and_readme_the_first_ones(folder: Path) -> None:
+def test_the_page_has_every_cell_in_facts(folder: Path) -> None:
     text = fake_records.written(folder).read_text()
     facts = pd.read_csv(folder / "facts.csv")
     cells = facts[(facts["subject"] == pays_map.BEST.label) & (facts["baseline"] == "best dense fp16")]
     single = cells[cells["group"].str.contains("% zeros, ")]
     assert len(single) == 126
     assert text.index("large layer (8192×8192) at 90 % zeros with 16 columns") < text.index("map.svg")
-    large = View(load(folder)).compare(Comparison((pays_map.BEST,), (pays_map.FP16,), pays_map.CELLS[:1]))
-    shown = headline(folder.parent)
-    assert f"| 90 % | 16 | tensor_spmm fp16 | **{large['ratio'].iloc[0]:.2f}×** |" in shown
-    assert "| 90 % | 1 | delta_spmv fp16 | **6.82×** | 34.09× |" in shown
-    assert "(reports/nvidia-h200/pays_map/map.svg)" in shown
-    assert shown.count("×** |") == 3
-
-
-def test_what_is_not_tuned_is_no_headline(folder: Path) -> None:
-    fake_records.tuned(folder, lambda row: ["first"] if row.n == 16 else ["first", "all"])
-    assert headline(folder.parent).count("×** |") == 1
-    assert "†" not in headline(folder.parent)

@@ -1,0 +1,48 @@
+"""README's headline of layers of language models, on invented records with known ratios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fake_records
+import pytest
+from sputnik_records import records
+
+from nnzbench.data.problems.problem import Problem
+from nnzbench.site.index.headlines import headline
+
+LARGE = 2**25
+
+
+def sparse_us(problem: Problem) -> float:
+    """As fast as dense at 80 % zeros and 16 columns, half at each sixteenfold width; slower on layers of 32 MB."""
+    return 50 * (1 - problem.sparsity) * problem.n**0.25 * (1 if problem.m * problem.k >= LARGE else 4)
+
+
+@pytest.fixture(name="folder")
+def recorded(tmp_path: Path) -> Path:
+    timed = (
+        ("cublas", "f16_default_nn_unpruned", lambda _: 20.0),
+        ("cublaslt", "f8_tn_algo00_unpruned", lambda p: 10.0 if "_2of4" in p.label and p.dtype == "f8" else None),
+        ("tensor_spmm", "n16", lambda p: sparse_us(p) if p.dtype == "f16" else None),
+    )
+    rows = records("llm_layers", timed, keep=lambda p: p.n in (1, 16))
+    return fake_records.write(tmp_path / "reports" / "nvidia-h200" / "llm_layers", rows)
+
+
+def test_lines_say_how_much_faster_and_sentences_from_where_on(folder: Path) -> None:
+    shown = headline(folder.parent)
+    line = next(
+        one for one in shown.splitlines() if "64 MB and more](reports/nvidia-h200/llm_layers" in one and "| 16 |" in one
+    )
+    assert "0.67× (0.67 to 0.67) | 1.00× (1.00 to 1.00) | **2.00×** (2.00 to 2.00) |" in line
+    assert "64 MB and more, 60.0 % at 1, 80.0 % at 16; layers of 32 MB, 90.0 % at 1, above 90 % at 16." in shown
+    assert "**Dense fp16 is as fast or faster** even than 90 % zeros: layers of 32 MB at 1, 16." in shown
+
+
+def test_what_is_not_tuned_is_no_headline(folder: Path) -> None:
+    fake_records.tuned(folder, lambda row: ["first"] if row.n == 16 else ["first", "all"])
+    shown = headline(folder.parent)
+    assert "| 1 |" in shown
+    assert "| 16 |" not in shown
+    assert "†" not in shown
