@@ -207,7 +207,7 @@ class Torch:
         if importlib.util.find_spec("torch") is None:
             raise MatrixError(f"{path}: reading it needs PyTorch: {INSTALL.format('torch')}.")
         _require_plain(path)
-        self._path = path
+        self._path, self._turn = path, threading.Lock()
         command = [sys.executable, "-m", "nnzbench.data.matrices.checkpoints", os.fspath(path.absolute())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -219,7 +219,8 @@ class Torch:
         return self._names
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
-        told, array = self._answer(f"{self._path}: '{name}'", name)
+        with self._turn:
+            told, array = self._answer(f"{self._path}: '{name}'", name)
         return array, told["kind"]
 
     def _answer(self, where: str, name: str | None) -> tuple[dict[str, Any], NDArray[Any]]:

@@ -23,6 +23,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -31,6 +32,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
 
+from nnzbench.core import host
 from nnzbench.data.matrices import checkpoints
 from nnzbench.data.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array, reading
 from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
@@ -387,7 +389,9 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
         csr, dtype = reader(path)
         return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
     source = _Masked(_Bitmasks(path, _source(path)))
-    return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
+    chosen = _chosen(path, source.names(), name, match)
+    with ThreadPoolExecutor(host.processors()) as pool:  # NumPy's loops release the interpreter's lock
+        return list(pool.map(lambda one: _from_array(path, one, *source.read(one)), chosen))
 
 
 def holds_many(text: str) -> bool:
@@ -414,31 +418,37 @@ def from_array(where: str, array: NDArray[Any]) -> CSR:
     if max(array.shape[0], array.size // array.shape[0]) >= 2**31 or array.size >= 2**31 or array.nbytes > MAX_BYTES:
         raise MatrixError(f"{where}: shape {array.shape} is larger than is read here.")
     rows, columns = array.shape[0], array.size // array.shape[0]
-    flat = array.reshape(-1)
-    nnz = 0
-    for _, piece in _pieces(flat):
-        if not np.isfinite(piece).all():
-            raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
-        nnz += int(np.count_nonzero(piece))
-    require_memory(where, 8 * nnz + 12 * rows)
-    offsets, indices, values = np.zeros(rows + 1, np.int64), np.empty(nnz, np.int32), np.empty(nnz, np.float32)
-    at = 0
-    for start, piece in _pieces(flat):
-        places = np.flatnonzero(piece)
-        end = at + places.size
-        values[at:end] = piece[places]
-        row, indices[at:end] = np.divmod(places + start, columns)
-        if places.size:
-            offsets[row[0] + 1 : row[-1] + 2] += np.bincount(row - row[0])
-        at = end
-    return CSR(rows, columns, np.cumsum(offsets).astype(np.int32), indices, values)
+    array = array.reshape(rows, columns)
+    lengths = np.empty(rows, np.int64)
+    for band in _bands(array):
+        lengths[band] = np.count_nonzero(_filled(array[band]), axis=1)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    require_memory(where, 8 * int(offsets[-1]) + 12 * rows)
+    indices, values = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
+    for band in _bands(array):
+        places = np.flatnonzero(_filled(array[band]))
+        into = slice(offsets[band.start], offsets[band.stop])
+        indices[into] = places - np.repeat(np.arange(band.stop - band.start) * columns, lengths[band])
+        with np.errstate(over="ignore"):
+            values[into] = array[band].reshape(-1)[places]
+    if not np.isfinite(values).all():
+        raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
+    return CSR(rows, columns, offsets.astype(np.int32), indices, values)
 
 
-def _pieces(flat: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """An array's stretches as float32, each with its start: the whole would take several times its file."""
+def _bands(array: NDArray[Any]) -> Iterator[slice]:
+    """Of rows: what is made of the whole at once would take several times its file."""
+    step = max(1, _PIECE // array.shape[1])
+    for start in range(0, len(array), step):
+        yield slice(start, min(start + step, len(array)))
+
+
+def _filled(array: NDArray[Any]) -> Any:
+    """Where there are nonzeros in float32; of half precision by its bits, as NumPy compares those slowly."""
+    if array.dtype == np.float16:
+        return (array.view(np.uint16) & 0x7FFF) != 0
     with np.errstate(over="ignore"):
-        for start in range(0, flat.size, _PIECE):
-            yield start, flat[start : start + _PIECE].astype(np.float32)
+        return (array.astype(np.float32) if array.dtype == np.float64 else array) != 0
 
 
 def _from_array(path: Path, name: str, array: NDArray[Any], dtype: str) -> Matrix:
