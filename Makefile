@@ -4,7 +4,7 @@
 #                kernels on the processor, compile a sample for every architecture, redraw a published run in build/
 #   make contribute   ten minutes on your GPU, checked and packed into one archive to send
 #   make take-in ARCHIVE=...   checks such an archive, puts it into reports/ and draws its pages: what a pull request has
-#   make test    the tests: eight minutes on two processors, then six; with FAST=1 those of six rooms, in one
+#   make test    the tests: eight minutes on two processors, then six; with FAST=1 those of five rooms, in one
 #   make lint types data numbers compile site readme   what else .ci/run checks
 #   make audit   known vulnerabilities of what .ci/run installs, from PyPI's advisories (needs the network)
 #   make constraints   moves .ci/constraints.txt, the versions that .ci/run installs, to today's releases (needs uv)
@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h')
 
-fast = $(addprefix suite/tests/,plans matrices problems records build predict)
+fast = $(addprefix suite/tests/,core data results devices/build papers/predict)
 
 .PHONY: help bench contribute take-in test lint types data numbers compile site readme audit constraints format clean
 

@@ -51,9 +51,20 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def main(self, *args: Any, **extra: Any) -> Any:
+        _open_streams()
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a locale without such a letter is no reason to say nothing
-        return super().main(*args, **extra)
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:  # of what Click itself says: help, or an error
+            if not paths.of_machine(error) or not extra.get("standalone_mode", True):
+                raise
+            with suppress(OSError):
+                click.echo(f"Error: {error.strerror}", err=True)
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            for stream in (1, 2):  # what is still to be written at the end of the process
+                os.dup2(nothing, stream)
+            sys.exit(_InputError.exit_code)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -98,6 +109,15 @@ class _LazyGroup(click.Group):
             if shown is None:
                 raise
             raise shown from error
+
+
+def _open_streams() -> None:
+    """Opens the standard streams that this process was started without, on nothing: a file would get their number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+                setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _for_the_user(error: Exception) -> click.ClickException | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import os
 import re
 import secrets
+import shutil
+import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +26,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECKOUT = _PACKAGE.parent.parent
 ABANDONED_S = 3600.0
 """Age from which on a file that was never finished belongs to a process that is gone."""
+
+YOUNG_S = 60.0
+"""Age up to which a folder may not have its lock yet."""
 
 
 def _data(name: str) -> Path:
@@ -150,6 +157,41 @@ def _sweep(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED_S:
                 left.unlink()
+
+
+@contextlib.contextmanager
+def scratch(prefix: str) -> Iterator[Path]:
+    """A new folder for temporary files, which is gone after the block; those of killed processes go before it."""
+    _sweep_scratch(tempfile.gettempdir(), prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        with _locked(folder, fcntl.LOCK_SH):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """The lock of the folder itself, which ends with its process, however that ends."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, how)
+        yield
+    finally:
+        os.close(held)
+
+
+@functools.cache
+def _sweep_scratch(top: str, prefix: str) -> None:
+    """Removes this user's folders of that name whose lock nobody has, once per process."""
+    for left in Path(top).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            told = left.lstat()
+            old = time.time() - told.st_mtime > YOUNG_S
+            if old and stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid():
+                with _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -293,8 +292,9 @@ class CpuDevice:
             raise Unsupported(f"{plan.variant} needs clusters of blocks, which the cpu device does not run")
         started = time.perf_counter()
         with paths.writing(Path(os.environ.get("TMPDIR") or "/tmp")):
-            folder = Path(tempfile.mkdtemp(prefix="nnzbench-cpu-"))
-        cleanup = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            held = contextlib.ExitStack()
+            folder = held.enter_context(paths.scratch("nnzbench-cpu-"))
+        cleanup = weakref.finalize(self, held.close)
         self._cleanups.append(cleanup)
         try:
             with paths.writing(folder):

@@ -18,8 +18,9 @@ from nnzbench.devices.gpu_backend import Backend
 from nnzbench.devices.nvml import Clocks
 
 LEAST_FLUSH_BYTES = 64 << 20
-MOST_DELAYS = 64
-"""Before an interval: some 3 ms, in which a host that nobody else uses enqueues hundreds of launches."""
+DELAYS = (0, 1, 2, 4, 8, 16, 32, 64)
+"""Before an interval, until there are enough: the most take 3 ms, in which a host that nobody else uses enqueues
+hundreds of launches."""
 
 
 @functools.cache
@@ -109,16 +110,15 @@ class GpuTimer:
     def _enqueue(self, index: int, before: Callable[[], None], body: Callable[[], None]) -> None:
         """`before` and an interval of `body`, all before the GPU comes to its start, behind the delays needed."""
         start, stop = self._pair(index)
-        while True:
+        for self._delays in [one for one in DELAYS if one >= self._delays]:
             for _ in range(self._delays):
                 self._delay()
             before()
             self._events.record(start)
             body()
             self._events.record(stop)
-            if self._delays == MOST_DELAYS or not self._events.reached(start):
+            if not self._events.reached(start):
                 return
-            self._delays = min(max(1, 2 * self._delays), MOST_DELAYS)
 
     def sm_clock_mhz(self) -> float | None:
         return self._clocks.sm_mhz() if self._clocks else None

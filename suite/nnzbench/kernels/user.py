@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from nnzbench.core.paths import scratch
 from nnzbench.core.plan import Plan, Unsupported, one_line
 from nnzbench.core.plan_files import ArrayFiles, decode, encode
 from nnzbench.data.problems.operands import Operands
@@ -40,8 +40,8 @@ def load(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         raise Unsupported(f"kernel file {path} does not exist")
     try:
-        with tempfile.TemporaryDirectory(prefix="nnzbench-user-") as folder:
-            told = json.loads(next(_answers(path, Path(folder))))["kernels"]
+        with scratch("nnzbench-user-") as folder:
+            told = json.loads(next(_answers(path, folder)))["kernels"]
         for one in told:
             said = {**one["about"], "maths": frozenset(one["about"]["maths"])}
             name, ops, dtypes = one["name"], frozenset(one["ops"]), frozenset(one["dtypes"])
@@ -54,8 +54,7 @@ def load(path: Path) -> tuple[str, ...]:
 
 def _plans(path: Path, name: str, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """`Kernel.plans` of the file's kernel of that name."""
-    with tempfile.TemporaryDirectory(prefix="nnzbench-user-") as scratch:
-        folder = Path(scratch)
+    with scratch("nnzbench-user-") as folder:
         (folder / REQUEST).write_bytes(pickle.dumps((problem, operands)))
         for line in _answers(path, folder, name, arch):
             try:

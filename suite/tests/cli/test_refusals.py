@@ -2,6 +2,8 @@
 
 import errno
 import json
+import subprocess
+import sys
 
 import pytest
 from commands import invoke
@@ -124,6 +126,28 @@ def test_a_full_disk_is_one_sentence_and_never_a_failure_of_a_kernel(world, tmp_
     world["fake"].variants["b"] = (4.0, "")
     assert invoke("run", "small", "--resume").exit_code == 0
     assert {r.status for r in rows(tmp_path)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("--help >/dev/full", 2, "Error: No space left on device"),
+        (
+            "list experiments >/dev/full",
+            2,
+            "Error: No space left on device: what is recorded is whole, the rest is not written",
+        ),
+        ("nosuch 2>/dev/full", 2, ""),
+        ("nosuch 2>&-", 2, ""),
+        ("list experiments >&- 2>&- <&-", 0, ""),
+        ("list nosuch >&- 2>&- <&-", 2, ""),
+    ],
+)
+def test_streams_that_take_nothing_leave_the_status_and_no_traceback(words, status, said):
+    done = subprocess.run(
+        f"'{sys.executable}' -m nnzbench {words}", shell=True, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.strip()) == (status, said)
 
 
 def test_a_full_disk_ends_a_report_with_one_sentence(world, monkeypatch):

@@ -1,7 +1,10 @@
 import contextlib
 import errno
+import os
 import platform
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -318,6 +321,33 @@ def test_files_are_removed(tmp_path, monkeypatch):
         prepared.read()
     with pytest.raises(FileNotFoundError):
         other.read()
+
+
+def test_files_of_a_killed_run_are_removed_by_the_next_and_those_of_a_living_one_are_not(tmp_path):
+    makes = (
+        "from nnzbench.core.paths import scratch\nwith scratch('nnzbench-cpu-') as made:\n print(made, flush=True)\n"
+    )
+    old = time.time() - 3600
+
+    def started(then):
+        command = [sys.executable, "-c", makes + then]
+        child = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=-1, stdin=-1, text=True)
+        folder = Path(child.stdout.readline().strip())
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(folder, (old, old))
+        return child, folder
+
+    living, kept = started(" input()")
+    killed, left = started(" input()")
+    killed.kill()
+    killed.wait()
+    elsewhere = tmp_path / "nnzbench-cpu-link"
+    elsewhere.symlink_to(tmp_path.parent)
+    last, mine = started("")
+    assert last.wait() == 0
+    assert (kept.exists(), left.exists(), mine.exists(), elsewhere.is_symlink()) == (True, False, False, True)
+    living.communicate("\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["nnzbench-cpu-link"]
 
 
 def test_kernels_can_print(capsys):

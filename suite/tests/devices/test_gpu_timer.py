@@ -4,7 +4,7 @@ import pytest
 from fake_gpu import FACTS, FakeDriverError, open_fake
 
 from nnzbench.devices import DeviceLost
-from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
+from nnzbench.devices.gpu_timer import DELAYS, LEAST_FLUSH_BYTES, GpuTimer
 
 
 def run_of(device, host_ms=0.0):
@@ -61,7 +61,9 @@ def test_an_interval_that_waited_for_the_host_is_taken_again_behind_more_delays(
 
 def test_a_host_that_is_too_slow_for_any_delay_does_not_hang_the_timer():
     device = open_fake()
-    assert device.timer.cold_us(run_of(device, 50.0), 2) == pytest.approx([50_007.0] * 2, rel=0.1)
+    timer, start = device.timer, len(device.backend.log)
+    assert timer.cold_us(run_of(device, 50.0), 2) == pytest.approx([50_007.0] * 2, rel=0.1)
+    assert names(device, start).count("k") == len(DELAYS) + 1  # the second begins with the most
 
 
 def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():

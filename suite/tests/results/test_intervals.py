@@ -1,9 +1,11 @@
 """The published 95 % interval of a mean of ratios, against the one that statistics has for it."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from nnzbench.results.table import _mean
+from nnzbench.results.groups import Group
+from nnzbench.results.table import _mean, _statistics
 
 
 @pytest.mark.parametrize("geometric", [False, True])
@@ -20,3 +22,14 @@ def test_patterns_of_one_matrix_are_drawn_together():
     ratios, of = np.repeat([1.0, 3.0], 50), np.repeat([0, 1], 50)
     assert _mean(ratios, np.ones(100), of, False) == (2.0, 1.0, 3.0)
     assert _mean(ratios, np.repeat([3.0, 1.0], 50), of, False) == (1.5, 1.0, 3.0)
+
+
+def test_only_a_group_by_matrix_draws_matrices():
+    ratios = np.exp(np.random.default_rng(4).normal(0.0, 0.2, 100))
+    twice = {"ratio": [*ratios, *ratios], "source": [*map(str, range(100))] * 2, "tuned": True, "one_run": True}
+    widths = {}
+    for one in (True, False):
+        found = _statistics(Group(by_matrix=one), pd.DataFrame(twice))
+        widths[one] = np.log(found["high"]) - np.log(found["low"])
+    assert widths[True] == pytest.approx(2 * 1.96 * 0.2 / 10, rel=0.2)
+    assert widths[True] / widths[False] == pytest.approx(np.sqrt(2), rel=0.1)
