@@ -97,9 +97,9 @@ def rows(folder: Path) -> pd.DataFrame:
 
 
 def of_pruned(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Whether a row is a dense product with the pruned matrix, where one with the unpruned matrix was timed as well."""
+    """Whether a row is a dense product with the pruned matrix, where its library has a time with the unpruned one."""
     unpruned = frame["variant"].str.endswith("_unpruned")
-    either = unpruned.groupby([frame["problem"], frame["math"], frame["policy"]]).transform("any")
+    either = unpruned.groupby([frame[name] for name in ("problem", "kernel", "math", "policy")]).transform("any")
     dense = frame["kernel"].map({one: about(one).work == "dense" for one in set(frame["kernel"])})
     return either.astype(bool) & dense.astype(bool) & ~unpruned
 

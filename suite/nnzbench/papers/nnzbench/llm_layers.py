@@ -20,8 +20,9 @@ from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, RatioTable, View
+from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.groups import Group
-from nnzbench.results.result_set import each
+from nnzbench.results.result_set import each, geometric_mean
 from nnzbench.results.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
 from nnzbench.results.table import Comparison
 
@@ -170,6 +171,7 @@ def _errors(view: View) -> pd.DataFrame | None:
     return pd.DataFrame(lines, columns=heads) if len(lines) > 1 else None
 
 
+INT4_FLOOR = "INT4 by its bytes alone"
 INT4_BYTES = 0.5 + 2 / 128
 """Of a weight in a weight-only INT4 product, with a 16-bit scale for each 128 of a row."""
 
@@ -178,13 +180,21 @@ def _int4_floor(view: View) -> pd.DataFrame | None:
     """Streamed times at 90 % zeros beside what an INT4 product's bytes would take at the bandwidth of a copy."""
     bandwidth = peaks_of(view.results.environment).copy_gbs
     cells = view.cells((written_here("f16"), FP16), UNIFORM)
-    cells = cells[(cells["policy"] == "stream") & (cells["level"] == 90) & cells["n"].isin((1, 16))]
+    cells = cells[(cells["policy"] == "stream") & (cells["level"] == 90) & cells["n"].isin((1, 16, 64))]
     if cells.empty or not bandwidth:
         return None
     found = cells.pivot(index=["layer", "m", "k", "n"], columns="subject", values="median_us").reset_index()
     moved = INT4_BYTES * found["m"] * found["k"] + 2 * found["n"] * (found["m"] + found["k"])
-    found = found.assign(**{"INT4 by its bytes alone": 1e-3 * moved / bandwidth, "columns": found["n"].astype(str)})
+    found = found.assign(**{INT4_FLOOR: 1e-3 * moved / bandwidth, "columns": found["n"].astype(str)})
     return found.drop(columns=["m", "k", "n"])[["layer", "columns", *found.columns[4:-1]]]
+
+
+def over_int4_bytes(view: View, sizes: Group, n: int) -> float:
+    """How many times as fast the best sparse kernel is at 90 % zeros as an INT4 product's bytes; NaN for no time."""
+    if (found := _int4_floor(view)) is None:
+        return math.nan
+    mine = found[found["layer"].isin(view.data.of(sizes)["layer"]) & (found["columns"] == str(n))]
+    return geometric_mean(map(times_as_fast, mine[written_here("f16").label], mine[INT4_FLOOR]))
 
 
 def _flash_llm(view: View) -> pd.DataFrame:

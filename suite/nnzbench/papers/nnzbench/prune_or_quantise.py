@@ -13,7 +13,7 @@ from nnzbench.results.table import Comparison
 
 BOTH: tuple[DType, ...] = ("f16", "f8")
 
-FP8, INT4 = best_dense("f8"), kernel("pytorch_int4", "i4")
+FP8, INT4 = best_dense("f8"), replace(kernel("pytorch_int4", "i4"), label="PyTorch's INT4")
 SPARSE = (kernel("tensor_spmm", "f16"), kernel("delta_spmv", "f16"), kernel("tensor_spmm", "f8"),
           kernel("delta_spmv", "f8"))  # fmt: skip
 PYTORCH = kernel("pytorch", "f16", "f16_csr", "CSR")

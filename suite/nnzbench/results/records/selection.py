@@ -16,15 +16,14 @@ CONTEST = ["experiment", "problem", "kernel", "dtype", "math", "policy"]
 
 
 def superseded(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Of each row, whether it is dense, multiplies by the pruned matrix, and on its problem some
-    dense library has a time of the unpruned one: such a row competes for nothing."""
-    contest = [name for name in CONTEST if name != "kernel"]
+    """Of each row, whether it multiplies by the pruned matrix, and on its problem the same dense library has a time of
+    the unpruned one: such a row competes for nothing."""
     honest = frame["weights"] == "unpruned"
-    timed = frame.loc[honest & frame["median_us"].notna(), contest]
+    timed = frame.loc[honest & frame["median_us"].notna(), CONTEST]
     if timed.empty:
         return pd.Series(False, frame.index)
     found = (frame["work"] == "dense") & ~honest
-    pruned = pd.MultiIndex.from_frame(frame.loc[found, contest])
+    pruned = pd.MultiIndex.from_frame(frame.loc[found, CONTEST])
     found[found] = pruned.isin(pd.MultiIndex.from_frame(timed))
     return found
 
