@@ -81,6 +81,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             unmeasured=[*unmeasured],
             recordings=recordings(results),
             beyond=beyond(results.frame),
+            sol=speed_of_light(results.frame, view.policy),
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
         )
     )
@@ -254,6 +255,17 @@ def beyond(frame: pd.DataFrame) -> str:
     return (
         f"The roofline of {count:,} rows is above their time, by up to {100 * (share.max() - 1):.0f} %: its peaks are "
         "those of a large copy and a large product, and reading alone and shorter products are faster"
+    )
+
+
+def speed_of_light(frame: pd.DataFrame, policy: str) -> str:
+    """The mean score of the fastest sparse kernels, in a sentence; empty without one."""
+    best = frame[(frame["policy"] == policy) & (frame["work"] == "sparse")].groupby("stem")["sol"].max().dropna()
+    if best.empty:
+        return ""
+    return (
+        f"Speed-of-light score of each problem's fastest sparse kernel, {policy}: {best.mean():.2f} in the mean of "
+        f"{len(best)} problems (0.5: the best dense product in its arithmetic; 1: its roofline)"
     )
 
 

@@ -21,7 +21,7 @@ from nnzbench.results.records.files import records_file
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import KEY, RecordError, frame_of, place
 from nnzbench.results.records.selection import CONTEST, fastest, few, superseded
-from nnzbench.results.roofline import recorded_us
+from nnzbench.results.roofline import recorded_us, sol_score
 
 PRODUCTS = ("cublas", "cublaslt")
 """Dense libraries that multiply by the matrix before pruning, too."""
@@ -52,8 +52,9 @@ class ResultSet:
     `limit_us` is `roofline.recorded_us`. Added are `math`, `role` (`kernel.role_of`), `limit_share`, `gflops`, and
     `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
     (a rule, the paper or the library itself chose its variant) and `cut_short` (`first` or `some` of its kernel's
-    candidates were tried, see `Record.search`; else empty); `superseded` (`selection.superseded`). Rows of a
-    stand-in are those of the real pattern's problem (`_joined`), and each has a `stem` and a `case` (`problem.stem_of`,
+    candidates were tried, see `Record.search`; else empty); `superseded` (`selection.superseded`); `sol`
+    (`roofline.sol_score` over the fastest dense library in the row's arithmetic; NaN without one). Rows of a stand-in
+    are those of the real pattern's problem (`_joined`), and each has a `stem` and a `case` (`problem.stem_of`,
     `case_of`)."""
     device: str
     left_out: tuple[str, ...]
@@ -129,6 +130,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         cut_short=kept["search"].replace("all", ""),
     )
     frame, patterns = _joined(measured)
+    frame = frame.assign(sol=_sol(frame))
     return ResultSet(
         folder=folder,
         experiment=str(recorded["experiment"].iloc[0]),
@@ -153,6 +155,14 @@ def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
     return [once[at] for at in group]
 
 
+def _sol(frame: pd.DataFrame) -> Any:
+    of = ["stem", "policy", "math"]
+    whole = (frame["part"] == "") & (frame["status"] == "ok")
+    dense = frame[whole & (frame["work"] == "dense") & (frame["role"] == "library") & ~frame["superseded"]]
+    least = frame[of].merge(dense.groupby(of)["median_us"].min().reset_index(), how="left")["median_us"]
+    return sol_score(frame["median_us"].where(whole), frame["limit_us"], least.set_axis(frame.index))
+
+
 def _memory(frame: pd.DataFrame, folder: Path) -> list[float]:
     """Bytes that each row's candidate took at most; NaN where not measured, where other memory moved meanwhile, or
     where the driver saw nothing taken, so that it came from elsewhere."""
@@ -166,7 +176,7 @@ def nothing(folder: Path) -> ResultSet:
     """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
     empty = frame_of(())
     frame = derived(empty).assign(memory_bytes=math.nan, cut_short="")
-    frame = frame.assign(untuned=False, superseded=False)
+    frame = frame.assign(untuned=False, superseded=False, sol=math.nan)
     return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, ())
 
 

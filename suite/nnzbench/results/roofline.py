@@ -179,6 +179,13 @@ def _recorded_work(row: Any) -> Work | None:
     return Work(row.flops, weights + element * row.k * row.n * _met(row.k, row.nnz) + result)
 
 
+def sol_score(us: Any, limit_us: Any, dense_us: Any) -> Any:
+    """0.5 at the time of the best dense product, 1 at the roofline, towards 0 for what is slower: the speed-of-light
+    score of SOL-ExecBench. NaN where dense is not above the roofline."""
+    left = (dense_us - limit_us).where(dense_us > limit_us)
+    return 1 / (1 + (us - limit_us).clip(lower=0) / left)
+
+
 def impossible(median_us: float, limit_us: float) -> str:
     """The sentence on a median below `LEAST_OF_LIMIT` of the limit."""
     return f"the median {median_us:g} us is below a quarter of what this GPU could take, {limit_us:g} us"
