@@ -192,7 +192,8 @@ def _build_gpu(reports: Path, gpu: str) -> None:
     """Writes what stands beside the pages of one GPU, but its coverage."""
     judged = claims.judge(reports, gpu)
     peers_page.write(reports, gpu)
-    if any(one.verdict != claims.NOT_MEASURABLE for one in judged):  # a GPU with a few tables has none
+    # a GPU with a few tables has none but what is of no GPU
+    if any(one.verdict != claims.NOT_MEASURABLE and one.published_gpu != "none" for one in judged):
         claims_page.write(reports, gpu, judged)
     else:
         claims_page.remove(reports, gpu)

@@ -26,7 +26,7 @@ DENSE_INSIDE = frozenset({"sparse_transformer"})
 Scale = Literal["ratio", "points", "density", "least", "same"]
 Statistic = Literal[
     "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory",
+    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory", "counted",
 ]  # fmt: skip
 WORDS: dict[Statistic, str] = {
     "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
@@ -47,9 +47,10 @@ WORDS: dict[Statistic, str] = {
     "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
     "seconds": "median over the problems of the seconds of a whole search for {subject}",
     "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
+    "counted": "{subject}; how is in `datasets/counted.csv`",
 }
-Measured = Literal["times", "energy", "watts"]
-"""Times, or what `nnzbench energy` measured: joules per launch, power."""
+Measured = Literal["times", "energy", "watts", "counts"]
+"""Times, or what `nnzbench energy` measured: joules per launch, power; or what no GPU needs to be asked for."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,7 @@ class Quantity:
         labels = {name: one.label if one else "" for name, one in named.items()}
         labels["baseline"] += " at the same variant" * self.same_variant
         words = WORDS[self.statistic].format(**labels)
-        if self.of != "times":
-            word = {"energy": "joules", "watts": "watts"}[self.of]
+        if word := {"energy": "joules", "watts": "watts"}.get(self.of):
             words = f"{re.sub('times?', word, words)}, over rotated weights"
         return f"{words}; {self.group.words}"
 
