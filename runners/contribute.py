@@ -10,7 +10,9 @@ Run again, it goes on where it stopped. Exit status: 0 an archive is there, 1 so
 
 --take-in makes of an archive what a pull request of results consists of: unpacks it aside, validates every result set,
 and only if all are fit puts them into reports/ as Parquet, draws their pages and the one of all GPUs, and says how to
-open the pull request. Exit status: 0 it is there, 1 it is unfit and nothing was changed, 2 the file is no such archive.
+open the pull request. A set that is there of this GPU already is reproduced by this one, which goes to
+reports/repeated/: the page then says how many times are the same. Exit status: 0 it is there, 1 it is unfit and nothing
+was changed, 2 the file is no such archive.
 """
 
 from __future__ import annotations
@@ -90,8 +92,10 @@ def unpacked(archive: Path, aside: Path) -> list[Path]:
 def take_in(archive: Path, reports: Path) -> int:
     """Puts the sets of an archive into `reports`, in the form that is published there, if all are fit; the status."""
     from nnzbench.cli import main as nnzbench
+    from nnzbench.results.records.beside import ENVIRONMENTS
     from nnzbench.results.records.files import export
     from nnzbench.results.records.record import RecordError
+    from nnzbench.results.runs import REPEATED
     from nnzbench.site.contribute import kit
     from nnzbench.site.contribute.validate import validate
     from nnzbench.site.generations import page as generations
@@ -100,12 +104,17 @@ def take_in(archive: Path, reports: Path) -> int:
         aside = Path(scratch)
         try:
             targets = {folder: reports / folder.relative_to(aside) for folder in unpacked(archive, aside)}
+            again = {folder: target for folder, target in targets.items() if target.exists()}
+            targets |= {folder: reports / REPEATED / target.relative_to(reports) for folder, target in again.items()}
+            own = {folder: {one.text for one in ENVIRONMENTS.read(folder)} for folder in again}
+            copies = [one for one, target in again.items() if own[one] & {it.text for it in ENVIRONMENTS.read(target)}]
         except RecordError as error:
             print(f"Error: {error}", file=sys.stderr)
             return bench.BAD_INPUT
         faults = [f"{one.folder.name}: {one.sentence}" for folder in targets for one in validate(folder) if one.fault]
+        faults += [f"{one.name}: the published set is of the same run" for one in copies]
         faults += [
-            f"{folder.name}: reports/ has records of it on this GPU already"
+            f"{folder.name}: reports/ has records of it on this GPU already, and another machine's"
             for folder, target in targets.items()
             if target.exists()
         ]
@@ -117,11 +126,11 @@ def take_in(archive: Path, reports: Path) -> int:
             for file in kit.files(folder):
                 shutil.copy(file, target)
             export(target, "parquet")
-    gpu = next(iter(targets.values())).relative_to(reports).parts[0]
-    names = sorted({folder.name for folder in targets})
+    gpu, names = next(iter(targets)).relative_to(aside).parts[0], sorted({folder.name for folder in targets})
     nnzbench.main(["report", *names, "--reports", str(reports)], standalone_mode=False)
     generations.write(reports)
-    print(f"{len(targets)} result sets of {gpu} are in {reports}, their pages and the one of all GPUs are drawn.")
+    print(f"{len(targets)} result sets of {gpu} are in {reports}, their pages and the one of all GPUs are drawn;")
+    print(f"{len(again)} of them reproduce one that was there.")
     print("The pull request:")
     print(f"  git switch -c results-{gpu} && git add {reports.name} && git commit -m 'Results of {gpu}'")
     print(f"  git push -u origin results-{gpu}, and open it where the forge asks to")

@@ -20,7 +20,8 @@ from nnzbench.report.text import GAP, commit, environment, markdown, number, rec
 from nnzbench.results import energy
 from nnzbench.results import table as facts_table
 from nnzbench.results.groups import ALL
-from nnzbench.results.result_set import ResultSet, each
+from nnzbench.results.result_set import ResultSet, division, each
+from nnzbench.results.runs import reproduced
 from nnzbench.results.selector import CONVOLUTIONS, DENSE, FP16, MATHS, PRODUCTS, TF32, kernels_in, own, present
 from nnzbench.results.table import Comparison
 
@@ -79,7 +80,8 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: 
             failures=cut(failures(results.frame, view.names()), OPEN),
             gaps=[*results.left_out, *gaps, *refused(results)],
             unmeasured=[*unmeasured],
-            recordings=recordings(results),
+            recordings=[*recordings(results), *reproduction(results)],
+            division=division(results.frame),
             beyond=beyond(results.frame),
             sol=speed_of_light(results.frame, view.policy),
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
@@ -267,6 +269,14 @@ def speed_of_light(frame: pd.DataFrame, policy: str) -> str:
         f"Speed-of-light score of each problem's fastest sparse kernel, {policy}: {best.mean():.2f} in the mean of "
         f"{len(best)} problems (0.5: the best dense product in its arithmetic; 1: its roofline)"
     )
+
+
+def reproduction(results: ResultSet) -> Iterator[str]:
+    """Whether another run has the same problems, and how many rows are the same there."""
+    if found := reproduced(results):
+        again, count, same = found
+        dates = sorted({recorded_on(snapshot) for _, _, snapshot in again.environments})
+        yield f"Reproduced by another run, {dates[-1]}: {same:,} of {count:,} kernels' fastest are the same there"
 
 
 def recordings(results: ResultSet) -> list[str]:

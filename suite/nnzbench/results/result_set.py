@@ -146,6 +146,16 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     )
 
 
+def division(frame: pd.DataFrame) -> str:
+    """How a set's times were chosen, for who compares sets: by rules alone, or as the fastest that tuning finds."""
+    every, cut = set(frame["problem"]), set(frame.loc[frame["search"] != "all", "problem"])
+    if not cut:
+        return "tuned: every candidate of every kernel was tried"
+    if cut == every:
+        return "by rule: on no problem was every candidate tried, first choices were"
+    return f"tuned on {len(every - cut)} of {len(every)} problems, by rule on the others"
+
+
 def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
     """`recorded_us` of each row, computed once for what has the same work: the variants of a kernel, mostly."""
     alike = frame["variant"].where(frame["op"].str.startswith("conv"), "")

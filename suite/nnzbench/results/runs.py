@@ -22,10 +22,13 @@ from nnzbench.results.records import shown
 from nnzbench.results.records.beside import ENVIRONMENTS
 from nnzbench.results.records.files import folders, records_file
 from nnzbench.results.records.record import NOT_TIMED, Record, RecordError, read_table, records_of
-from nnzbench.results.result_set import geometric_mean, read_environments
+from nnzbench.results.result_set import ResultSet, geometric_mean, load, read_environments
+from nnzbench.results.selector import standing
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
+REPEATED = "repeated"
+"""Folder of `reports/` with sets that another machine of a GPU's model measured, `<gpu>/<experiment>/`."""
 SAME_WITHIN = {"hot": 0.04, "cold": 0.07, "stream": 0.04, "loop": 0.04}
 """Relative difference up to which two medians are called the same: 99 of 100 pairs of one build, hot and cold; streamed
 and looped launches are taken as hot ones, which they are timed like."""
@@ -125,6 +128,19 @@ def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
     rows = tuple(_judge(record, new[key]) for key, record in a.items() if key in new)
     only_after = sum(1 for key, record in new.items() if record.median_us is not None and key not in a)
     return Comparisons(rows, len(a) - len(rows), only_after)
+
+
+def reproduced(results: ResultSet) -> tuple[ResultSet, int, int] | None:
+    """The set of another run on the same GPU; of the rows that stand for their kernel those timed there, and how many
+    of these are the SAME. None where there is no such set."""
+    other = results.folder.parents[1] / REPEATED / results.gpu / results.experiment
+    if not other.is_dir() or other == results.folder:
+        return None
+    key, again = ["problem", "dtype", "kernel", "variant", "policy"], load(other)
+    rows = standing(results.frame).merge(again.frame[again.frame["status"] == "ok"], on=key, suffixes=("", "_again"))
+    within = rows["policy"].map(SAME_WITHIN).fillna(0.0)
+    off = (rows["median_us_again"].map(math.log) - rows["median_us"].map(math.log)).abs()
+    return again, len(rows), int((off <= within.map(math.log1p)).sum())
 
 
 def changed(before: Path, after: Path) -> dict[str, tuple[str, str]]:

@@ -7,7 +7,7 @@ import pytest
 from fake_records import record
 
 from nnzbench.report.render import speed_of_light
-from nnzbench.results.result_set import load
+from nnzbench.results.result_set import division, load
 from nnzbench.results.roofline import sol_score
 
 
@@ -16,6 +16,20 @@ def test_the_score_falls_from_the_roofline_through_dense_and_has_no_value_where_
     score = sol_score(us, 2.0 + 0 * us, 10.0 + 0 * us)
     assert score.tolist() == pytest.approx([1.0, 1.0, 0.8, 0.5, 8 / 1006])
     assert sol_score(us, 2.0 + 0 * us, 2.0 + 0 * us).isna().all()
+
+
+@pytest.mark.parametrize(
+    ("scopes", "said"),
+    [
+        ("all all", "tuned: "),
+        ("all first", "tuned on 1 of 2 problems"),
+        ("some first", "by rule: "),
+        ("", "tuned on 1"),
+    ],
+)
+def test_a_set_is_by_rule_or_tuned_or_some_of_both(scopes, said):
+    frame = pd.DataFrame({"problem": ["p", "q", "q"], "search": ["all", *(scopes.split() or ["all", ""])]})
+    assert division(frame if scopes != "some first" else frame[1:]).startswith(said)
 
 
 def test_every_row_has_the_score_over_the_fastest_dense_time_of_its_problem_policy_and_arithmetic(tmp_path):

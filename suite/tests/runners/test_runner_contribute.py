@@ -1,6 +1,8 @@
 """The whole way of a contribution without a GPU: steps, their time, the archive, which is taken in or refused."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -148,6 +150,7 @@ def archive(tmp_path):
 
     def packed(slug=H200, name=NAME, change=lambda gpu: None):
         folder = tmp_path / "theirs" / slug / "eie_table4"
+        shutil.rmtree(tmp_path / "theirs", ignore_errors=True)
         folder.mkdir(parents=True)
         rows = [replace(row, gpu=slug) for row in read_records(recorded / "records.parquet")]
         append(folder / "records.csv", rows)
@@ -175,6 +178,17 @@ def test_an_archive_is_taken_in_and_its_pages_are_drawn(runner, archive, tmp_pat
     assert drawn == [reports], "the page of all GPUs"
     assert "git switch -c results-nvidia-h200" in capsys.readouterr().out
     assert runner.main(words) == 1  # once is enough
+    assert "eie_table4: the published set is of the same run" in capsys.readouterr().err
+    words[1] = str(archive(change=lambda gpu: gpu.update(compute_processes=3)))
+    with pages_alone():
+        assert runner.main(words) == 0, capsys.readouterr().err
+    assert "1 of them reproduce one that was there" in capsys.readouterr().out
+    assert (reports / "repeated" / H200 / "eie_table4" / "records.parquet").is_file()
+    said = (reports / H200 / "eie_table4" / "README.md").read_text()
+    assert re.search(r"Reproduced by another run, [-\d]+: (\d+) of \1 kernels' fastest are the same there", said)
+    assert "- Division: tuned" in said
+    words[1] = str(archive(change=lambda gpu: gpu.update(compute_processes=4)))
+    assert runner.main(words) == 1  # and so is one that reproduces it
 
 
 @pytest.mark.parametrize(

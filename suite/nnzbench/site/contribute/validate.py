@@ -23,6 +23,7 @@ from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders, records_
 from nnzbench.results.records.folder import BELOW, checked_arch
 from nnzbench.results.records.record import KEY, Record, RecordError, read_frame, read_records
 from nnzbench.results.records.selection import fastest
+from nnzbench.results.result_set import division
 from nnzbench.site.contribute import kit, physics, published, snapshots
 
 PER_PROBLEM = ("op", "m", "k", "n", "shape", "sparsity", "nnz", "pattern_hash", "source")
@@ -93,7 +94,8 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         return faults, []
     named = {row.environment for row in rows} | {one.environment for one in windows}
     unused = sorted(environments.keys() - named)
-    return faults, [*_incomplete(rows, frame), *published.notes(folder, rows), *snapshots.notes(found, unused)]
+    told = f"its division is {division(frame)}"
+    return faults, [told, *_incomplete(rows, frame), *published.notes(folder, rows), *snapshots.notes(found, unused)]
 
 
 def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
