@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
+
 from nnzbench.data.problems.problem import DType
-from nnzbench.report.page import Answer, Crossings, Page, Pivot
+from nnzbench.report.page import Answer, Crossings, Made, Page, Pivot, View
 from nnzbench.results.groups import Group
 from nnzbench.results.selector import FP16, best_dense, kernel, written_here
 from nnzbench.results.table import Comparison
@@ -18,7 +20,6 @@ SPARSE = (kernel("tensor_spmm", "f16"), kernel("delta_spmv", "f16"), kernel("ten
           kernel("delta_spmv", "f8"))  # fmt: skip
 PYTORCH = kernel("pytorch", "f16", "f16_csr", "CSR")
 LIBRARIES = (PYTORCH, kernel("pytorch", "f16", "f16_semi", "2:4"), kernel("cusparselt", "f16"))
-TENSOR, DELTA, _, DELTA_F8 = SPARSE
 SCATTERED = Group(where="not label.str.endswith('_2of4')", words="three layers")
 
 
@@ -27,38 +28,52 @@ def at(level: int, n: int) -> Group:
     return replace(SCATTERED, level=level, columns=n)
 
 
-CELLS = (at(70, 1), at(90, 1), at(90, 16))
+CELLS = tuple(at(level, n) for n in (1, 16, 64) for level in (70, 90))
+BEST, BEST_F8 = written_here("f16"), written_here("f8")
+
+
+def _bits(view: View) -> pd.DataFrame | None:
+    """What each form of a weight takes, zeros counted, as the rows of one token say."""
+    cells = view.cells((FP16, FP8, *SPARSE[1:]), replace(SCATTERED, columns=1))
+    if cells.empty:
+        return None
+    bits = 8 * (cells["bytes"] - 2.0 * cells["n"] * (cells["m"] + cells["k"])) / (cells["m"] * cells["k"])
+    cells = cells.assign(bits=bits).drop_duplicates(["label", "subject", "level"])
+    return cells.pivot_table("bits", "subject", "level", sort=False).rename_axis("bits a weight").reset_index()
 
 
 def prune_or_quantise() -> Page:
     """Its page."""
     rows, ratios = ("label", "level", "subject"), ("subject", "label", "level")
-    one, many = replace(SCATTERED, columns=1), replace(SCATTERED, where=f"{SCATTERED.where} and n > 1")
     return Page(
         question="From how many zeros is a pruned layer faster than the same layer quantised to FP8 or INT4?",
         intro="Layers of Llama 3 8B and 70B (`datasets/problems/prune_or_quantise.csv` has sizes and sources) with "
         "uniformly random zeros, times 1 to 256 tokens, weights from memory as in a model (`stream`). Dense products "
         "have the weights before pruning: fp16 and FP8 the fastest algorithm of cuBLASLt, INT4 PyTorch's "
-        "`_weight_int4pack_mm` in groups of 128. Quantising and pruning change what a model says in different ways, "
-        "which no time here tells. PyTorch's rows are `torch.nn.functional.linear` over weights in its own layouts, "
-        "as one line of a user's code makes them.",
+        "`_weight_int4pack_mm` in groups of 128, whose time grows with every few tokens; what INT4 could do by its "
+        "bytes alone is on the page of `llm_layers`. Quantising and pruning change what a model says in different "
+        "ways, which no time here tells ([what to choose](../../../docs/prune-or-quantise.md)). PyTorch's rows are "
+        "`torch.nn.functional.linear` over weights in its own layouts, as one line of a user's code makes them.",
         answers=(
-            Answer(CELLS[0], DELTA, INT4, (DELTA_F8,)),
-            Answer(CELLS[1], DELTA, INT4, (DELTA_F8,)),
-            Answer(CELLS[2], TENSOR, INT4),
+            Answer(CELLS[1], BEST, FP8, paper_baseline=INT4),
+            Answer(CELLS[0], BEST, FP8, paper_baseline=INT4),
+            Answer(CELLS[3], BEST, FP8, paper_baseline=INT4),
         ),
-        comparison=Comparison((*SPARSE, PYTORCH), (FP16, FP8, INT4), CELLS),
+        comparison=Comparison((BEST, BEST_F8), (FP16, FP8, INT4), CELLS),
         tables=(
-            Pivot("µs", (FP16, FP8, INT4, *SPARSE, *LIBRARIES), rows=rows, columns="n", collapsed=False),
+            Crossings("Zeros from which on fp16 weights with zeros are as fast as dense FP8", BEST, FP8,
+                      group=SCATTERED),
+            *(Crossings(f"Zeros from which on {words} with zeros are as fast as {over.label}", best, over,
+                        group=SCATTERED, collapsed=True)
+              for best, words, over in ((BEST, "fp16 weights", INT4), (BEST_F8, "FP8 weights", FP8),
+                                        (BEST_F8, "FP8 weights", INT4))),
+            Made("Bits a weight by zeros (%), with indices (INT4 in groups of 128: 4.25)", _bits, "no ratio"),
+            Pivot("µs", (FP16, FP8, INT4, *SPARSE, *LIBRARIES), rows=rows, columns="n"),
             Pivot("Over dense FP8", SPARSE, "ratio", FP8, ratios, "n", SCATTERED),
             Pivot("Over dense INT4", SPARSE, "ratio", INT4, ratios, "n", SCATTERED),
-            Crossings("Zeros from which on delta_spmv is as fast as dense FP8", DELTA, FP8, group=one),
-            Crossings("Zeros from which on delta_spmv is as fast as dense INT4", DELTA, INT4, group=one),
-            Crossings("Zeros from which on tensor_spmm is as fast as dense FP8", TENSOR, FP8, group=many),
-            Crossings("Zeros from which on tensor_spmm is as fast as dense INT4", TENSOR, INT4, group=many),
             Pivot("PyTorch's CSR over dense fp16", (PYTORCH,), "ratio", FP16, ("label", "level"), "n", SCATTERED),
         ),
-        facts=(Comparison((written_here("f16"),), (FP16, FP8, INT4), tuple(at(90, n) for n in (1, 16, 64))),),
+        facts=(Comparison((*SPARSE, PYTORCH), (FP16, FP8, INT4), CELLS),),
         baseline=FP16,
         arithmetic="fp16 with sums in fp32 unless a row names another arithmetic",
     )  # fmt: skip
