@@ -131,7 +131,7 @@ class Request(SimpleNamespace):
 @click.option("--standin", is_flag=True, help="Only synthetic patterns (calibrated), into the folder standin/.")
 @click.option("--real", is_flag=True, help="Only real patterns [default: real where on disk].")
 @click.option("--candidates", type=click.IntRange(1, 100_000), help="At most so many candidates of each kernel.")
-@click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
+@click.option("--full", is_flag=True, help="All problems where the default is a sample (such as sputnik_dlmc).")
 @click.option(
     "--sample",
     type=click.IntRange(1),
