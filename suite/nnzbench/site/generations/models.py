@@ -51,21 +51,42 @@ def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
     return Pruned(_words(found), section)
 
 
+def tokens(sets: Sequence[ResultSet]) -> str:
+    """Tokens a second of a whole model for one user: a sentence for each model that several of these sets have."""
+    lines = _common(sets)
+    if "90 % zeros" not in lines:
+        return ""
+    said = []
+    for model, mine in lines[lines[ONE] == 1].drop_duplicates(["GPU", "model"]).groupby("model", sort=False):
+        cells = zip(mine["GPU"], mine["90 % zeros"], mine["dense fp16"], strict=True)
+        each_gpu = ", ".join(f"**{pruned}** on {gpu} (dense fp16 {dense})" for gpu, pruned, dense in cells)
+        said.append(f"{model} with 90 % zeros (synthetic weights), one token at a time, tokens a second: {each_gpu}.")
+    return " ".join(said)
+
+
+ONE = decoder_block.HEADS[3]
+
+
 def whole_models(sets: Sequence[ResultSet]) -> str:
     """Tokens a second of whole language models, a line per GPU: of those models that several of these sets have."""
+    lines = _common(sets)
+    return markdown(list(lines.columns), lines.astype(str).to_numpy().tolist(), left=4) if len(lines) else ""
+
+
+def _common(sets: Sequence[ResultSet]) -> pd.DataFrame:
+    """Lines of `decoder_block.by_model` that several of these sets have, with their `GPU`."""
     tables = [
         found.assign(GPU=gpu_name(results.gpu, results.environment))
         for results in sets
         if len(found := decoder_block.by_model(results))
     ]
     if not tables:
-        return ""
+        return pd.DataFrame()
     of = [name for name in decoder_block.HEADS if name in tables[0]]
     lines = pd.concat(tables, ignore_index=True).fillna(GAP)
     lines = lines[lines.groupby(of)["GPU"].transform("nunique") > 1].set_index([*of, "GPU"]).sort_index()
     several = (lines != GAP).groupby(level=of).sum().max() > 1
-    lines = lines.loc[:, several].reset_index()
-    return markdown(list(lines.columns), lines.astype(str).to_numpy().tolist(), left=4) if len(lines) else ""
+    return lines.loc[:, several].reset_index()
 
 
 def _pruned_lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: int) -> Iterator[list[str]]:

@@ -11,14 +11,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.core import paths
 from nnzbench.core.gpus import Peaks, data_sheets, median_peaks, peaks_of
 from nnzbench.data.problems.problem import stem_of
 from nnzbench.report.draw import style
 from nnzbench.report.draw.canvas import Look, grid, scale
-from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED
+from nnzbench.report.draw.style import BAND, GPU_COLOURS
+from nnzbench.report.render import FOLDED, cut
 from nnzbench.report.tables import MARK, ratio_text
 from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
 from nnzbench.results import table as facts_table
@@ -55,19 +55,20 @@ def write(reports: Path) -> Path | None:
         .get_template("generations.md.j2")
         .render(
             names=names,
-            answer=" ".join((pruned.words, *_answers(found.facts, names))),
+            buyer=models.tokens(sets),
+            answer=" ".join(_answers(found.facts, names)),
             mark=_mark(found),
-            pruned_model=pruned.section,
+            pruned_model=f"{pruned.words}\n\n{pruned.section}",
             whole_models=models.whole_models(sets),
             products=products.section(ten, gains, reports),
             untimed=products.untimed(ten),
             drawn=drawn,
-            gain_table=_gain_table(found.facts, names),
+            gain_table=cut(_gain_table(found.facts, names), FOLDED),
             gpu_table=_gpu_table(sets, names),
-            mean_table=_ratio_table(found.facts, names, "speed-up"),
-            arithmetic_table=_ratio_table(found.facts, names, "arithmetic"),
+            mean_table=cut(_ratio_table(found.facts, names, "speed-up"), FOLDED),
+            arithmetic_table=cut(_ratio_table(found.facts, names, "arithmetic"), FOLDED),
             collection_table=_collection_table(found.facts, names),
-            share_table=_share_table(found.shares, names),
+            share_table=cut(_share_table(found.shares, names), FOLDED),
             gaps=_gaps(frame, found, names),
         )
     )
@@ -91,19 +92,17 @@ def names_of(frame: pd.DataFrame, sets: Sequence[ResultSet]) -> dict[GpuKey, str
 
 
 def _draw(folder: Path, found: Summary, names: Names, gains: pd.DataFrame) -> set[str]:
-    """Draws the figures for which there is something to draw; their names. Older ones of the others are removed."""
-    facts, shares = (table[table["policy"] == "hot"] for table in (found.facts, found.shares))
+    """Draws the figures for which there is something to draw; their names. Older ones are removed."""
     figures: dict[str, Callable[[], Figure | None]] = {
+        "speedup": lambda: speedup_figure(found.facts[found.facts["policy"] == "hot"], names),
         "sparse_products": lambda: products.figure(gains, "2:4", "2:4 over dense products, by GPU"),
         "narrow_products": lambda: products.figure(gains, "type", "Dense FP8 and INT8 over fp16, by GPU"),
-        "speedup": lambda: speedup_figure(facts, names),
-        "gain": lambda: gain_figure(facts, names),
-        "shares": lambda: share_figure(shares, names),
     }
     drawn = set()
+    for old in folder.glob("*.svg"):
+        old.unlink()
     with style.styled():
         for name, make in figures.items():
-            (folder / f"{name}.svg").unlink(missing_ok=True)
             if (figure := make()) is not None:
                 style.save(figure, folder / f"{name}.svg")
                 drawn.add(name)
@@ -249,7 +248,6 @@ def _gaps(frame: pd.DataFrame, found: Summary, names: Names) -> Iterator[str]:
 
 
 _MARKERS = "oDs^vP<X>hd"
-ROW_IN = 0.21
 
 
 def gpu_colour(gpu: str) -> tuple[str, str]:
@@ -265,9 +263,24 @@ def _looks(keys: Iterable[GpuKey], names: Names) -> dict[GpuKey, Look]:
     return {key: Look(*gpu_colour(key[0]), hollow=key[1] != "measured") for key in names if key in wanted}
 
 
+BOUGHT = {
+    "llm_layers f16": "layers of language models (fp16)",
+    "opt_layers f16 80 %": "layers of OPT, 80 % zeros (fp16)",
+    "sputnik_rnn spmm": "recurrent layers",
+    "sparsert_table1 90 %": "small layers, 90 % zeros",
+    "sparsert_table3 90 %": "3x3 convolutions, 90 % zeros",
+    "direct_conv_table6 9": "VGG-16's convolutions",
+}
+"""Beginnings of groups that a buyer knows, and what these call them; in fp32 where nothing is said."""
+
+
 def speedup_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
-    """Sparse over dense on each GPU: a marker per group and GPU with its 95 % interval. Facts of one policy."""
-    rows = facts[facts["fact"] == "speed-up"]
+    """Sparse over dense on each GPU: a marker per group of `BOUGHT` and GPU with its 95 % interval, hot."""
+    told = [next((words for key, words in BOUGHT.items() if one.startswith(key)), "") for one in facts["of"]]
+    rows = facts.assign(of=told)
+    rows = rows[(rows["fact"] == "speed-up") & (rows["of"] != "")]
+    if rows.empty:
+        return None
     looks = _looks(rows["gpu"], names)
 
     def draw(axis: Axes, _: Any, __: Any) -> None:
@@ -283,105 +296,14 @@ def speedup_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
         "Geometric means over common problems with 95 % intervals, hot L2: a paper's method, where none was published "
         "the fastest sparse kernel, over cuBLAS or cuDNN in the same arithmetic. Hollow: printed in a paper."
     )
+    left = 0.25 + 0.073 * max(map(len, rows["of"]))
+    heights = [0.5 * rows["of"].nunique() + 0.1]
     title = "Speed-up of sparse over dense, by GPU"
-    return _figure(title, caption, {None: list(rows["of"])}, _legend(looks, names), draw) if len(rows) else None
-
-
-def gain_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
-    """What the dense and the sparse kernel gained from one GPU to the next (a panel each), and would by data sheet.
-
-    Facts of one policy.
-    """
-    looks = {
-        "dense": Look(INK, "s"),
-        "sparse": Look("#D55E00", "o"),
-        "dense sheet": Look(MUTED, "s", hollow=True),
-        "sparse sheet": Look(MUTED, "o", hollow=True),
-    }
-    rows = facts[facts["fact"].isin(looks)]
-    order = list(names)
-    steps: dict[tuple[GpuKey, GpuKey], list[str]] = {}
-    for row in each(rows[rows["fact"] == "sparse"]):
-        steps.setdefault((row.older, row.gpu), []).append(row.of)
-
-    def draw(axis: Axes, step: tuple[GpuKey, GpuKey], _: Any) -> None:
-        mine = [row for row in each(rows) if (row.older, row.gpu) == step and row.of in steps[step]]
-        lanes = _lanes(axis, [(row.of, row.fact.endswith("sheet")) for row in mine], [False, True])
-        for row in mine:
-            axis.add_line(_at(looks[row.fact], row.ratio, lanes[row.of, row.fact.endswith("sheet")]))
-        scale(axis, "ratio", "x", [row.ratio for row in mine])
-        axis.set_xlabel("older GPU's time over the newer one's (log)", fontsize=8.5)
-        axis.set_title(" → ".join(_short(names[key]) for key in step))
-
-    caption = (
-        "Geometric means over common problems, hot L2; each panel has its scale. By data sheet: at the rate of the "
-        "row's arithmetic or of device memory, whichever takes longer."
-    )
-    legend = {LATER[name]: one.line() for name, one in looks.items()}
-    title = "What the dense and the sparse kernel gained from one GPU to the next"
-    panels = dict(sorted(steps.items(), key=lambda one: [order.index(key) for key in one[0]]))
-    return _figure(title, caption, panels, legend, draw) if panels else None
-
-
-def share_figure(shares: pd.DataFrame, names: Names) -> Figure | None:
-    """Shares of peak bandwidth and FLOP/s of groups that several GPUs know (of one GPU, all): sparse filled to dense.
-
-    Dense and sparse of a GPU are joined. One policy.
-    """
-    several = shares.groupby("group")["gpu_key"].nunique() > 1
-    chosen = shares[shares["group"].isin(several.index[several])] if several.any() else shares
-    looks = _looks(chosen["gpu_key"], names)
-    columns = {"of_bandwidth": "share of peak bandwidth (log)", "of_flops": "share of peak FLOP/s (log)"}
-
-    def draw(axis: Axes, _: Any, column: Any) -> None:
-        lanes = _lanes(axis, list(zip(chosen["group"], chosen["gpu_key"], strict=True)), list(looks))
-        for _, some in chosen.groupby(["group", "gpu_key"], sort=False):
-            group, key = some[["group", "gpu_key"]].iloc[0]
-            look, y, ends = looks[key], lanes[group, key], dict(zip(some["role"], some[column], strict=True))
-            axis.plot(list(ends.values()), [y] * len(ends), color=look.colour, lw=1.2, alpha=0.7)
-            if "dense" in ends:
-                axis.plot([ends["dense"]], [y], marker="|", ms=7, mew=2, color=look.colour)
-            if "best" in ends:
-                axis.add_line(_at(look, ends["best"], y))
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(FixedLocator([0.001, 0.01, 0.1, 1.0]))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.axvline(1, color=INK, lw=1.0)
-        axis.grid(axis="x")
-        axis.set_xlabel(columns[column], fontsize=8.5)
-
-    caption = (
-        "Geometric means, hot L2, of problems that several GPUs know. Markers: the best sparse kernel (hollow: printed "
-        "in a paper, over data sheets); bars: the dense product. Above 100 %: operands in L2, or a dense algorithm "
-        "that multiplies less than it is counted for (Winograd)."
-    )
-    title = "Share of each GPU's peaks that sparse and dense kernels reach"
-    panels = {None: list(chosen["group"])}
-    return _figure(title, caption, panels, _legend(looks, names), draw, list(columns)) if len(chosen) else None
-
-
-def _figure(
-    title: str,
-    caption: str,
-    panels: Mapping[Any, Sequence[str]],
-    legend: Mapping[str, Any],
-    draw: Any,
-    columns: Sequence[Any] = ("hot",),
-) -> Figure:
-    """A row of the grid for each of `panels`, which name their groups."""
-    left = 0.25 + 0.073 * max(len(name) for some in panels.values() for name in some)
-    heights = [ROW_IN * len(set(some)) + 0.1 for some in panels.values()]
-    return grid(list(panels), columns, heights, title, caption, dict(legend), draw, left, share="y")
+    return grid([None], ("hot",), heights, title, caption, _legend(looks, names), draw, left, share="y")
 
 
 def _legend(looks: Mapping[GpuKey, Look], names: Names) -> dict[str, Any]:
     return {names[key].replace(" paper)", ")"): look.line() for key, look in looks.items()}
-
-
-def _short(name: str) -> str:
-    """Without the paper, which the page names."""
-    return name.partition(" (")[0]
 
 
 def _at(look: Look, x: float, y: float) -> Any:

@@ -38,7 +38,7 @@ GPUS = (
 HOW = {"measured": "**measured**", "published": "published", "predicted": "*predicted*"}
 MARKERS = {"measured": "o", "published": "o", "predicted": "x"}
 TOKEN_COLOURS = dict(zip(gemm_2to4.TOKENS, ("#88CCEE", "#44AA99", "#CC6677", "#332288"), strict=True))
-WIDTH_IN, ROW_IN, LEFT_IN = 4.6, 0.2, 1.35
+WIDTH_IN, ROW_IN, LEFT_IN = 4.6, 0.165, 1.35
 """Of a figure whose letters are read where a page shows it 420 pixels wide."""
 KEYS = ["gpu", "how", "math", "m", "k", "n"]
 

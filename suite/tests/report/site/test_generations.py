@@ -240,7 +240,7 @@ def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(t
     folder = two / generations_page.FOLDER
     last = json.loads(result.stdout)[-1]
     assert (last["experiment"], last["page"]) == ("generations", str(folder / "README.md"))
-    drawn = {"gain.svg", "shares.svg", "speedup.svg", "sparse_products.svg", "narrow_products.svg"}
+    drawn = {"speedup.svg", "sparse_products.svg", "narrow_products.svg"}
     assert {path.name for path in folder.iterdir()} == drawn | {"README.md", "facts.csv", "shares.csv"}
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert "†" not in before["README.md"].decode()  # all were tuned
@@ -255,7 +255,6 @@ def test_one_measured_gpu_stands_beside_the_published_ones(tmp_path):
     generations_page.write(tmp_path)
     page = (tmp_path / "generations" / "README.md").read_text()
     assert "| Tesla T4 (SparseRT paper) → NVIDIA-H200 | hot | 3 |" in page
-    assert not (tmp_path / "generations" / "gain.svg").exists()
     assert "`direct_conv_table6`" in page.partition("## What is missing")[2]
 
 
