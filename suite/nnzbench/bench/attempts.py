@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from nnzbench.bench import memory
-from nnzbench.bench.moved import MOST_MS, astray
 from nnzbench.bench.session import Session
 from nnzbench.bench.subject import Subject
 from nnzbench.bench.timing import FAR_BEHIND, Measurement, StoppingRule
 from nnzbench.bench.trial import DEFAULT, Conditions, Outcome, failure, far_behind, try_candidate
+from nnzbench.bench.values import MOST_MS, follow
 from nnzbench.core import paths
 from nnzbench.core.plan import Candidate, Resources
 from nnzbench.core.progress import RunProgress
@@ -232,12 +232,10 @@ class Attempts:
         try:
             with self.session.work.on_gpu("checking"):
                 known, device = self.session.kernels[kernel], self.session.device
-                said = astray(known, candidate, subject.problem, subject.moved, device)
+                follow(known, candidate, subject.problem, subject.moved, device)
         except (Exception, SystemExit) as error:
-            failed = failure(error)
-            return replace(failed, reason=f"over other weights: {failed.reason}")
-        if said:
-            return replace(outcome, status="wrong", reason=f"over other weights: {said}", measurements={})
+            failed, reason = failure(error), f"over other weights: {error}"
+            return replace(outcome, status=failed.status, reason=reason, measurements={}, lost=failed.lost)
         self.followed.add(key)
         return outcome
 

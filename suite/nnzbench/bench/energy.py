@@ -26,7 +26,7 @@ from nnzbench.bench.subject import Subject
 from nnzbench.bench.timing import Clock, repeat
 from nnzbench.bench.trial import check_copies, enumerate_candidates, failure, fresh_result
 from nnzbench.core.plan import Candidate, Unsupported
-from nnzbench.data.problems.check import passes, relative_error, why
+from nnzbench.data.problems.check import held
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.devices import Device, DeviceLost, Timer
@@ -353,10 +353,8 @@ def _checked(
     prepared = candidate.prepare()
     stack.callback(prepared.close)
     truth = candidate.truth or subject.truth
-    first, tolerance = fresh_result(prepared), candidate.tolerance or candidate.math
-    error = relative_error(first, truth())
-    if not passes(error, tolerance):
-        raise ValueError(why(first, truth(), error, tolerance))
+    first = fresh_result(prepared)
+    held(first, truth(), candidate.tolerance or candidate.math)
     runs = over_copies(candidate, prepared, operands, timer)
     check_copies(candidate, runs, prepared, first, truth)
     return runs, prepared.capturable

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
-from nnzbench.bench.moved import Moved, moved
-from nnzbench.bench.outside import Outside, outside
 from nnzbench.bench.phases import Phases
+from nnzbench.bench.values import Moved, Outside, moved, outside
 from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems.operands import Maker, Operands, make_operands
 from nnzbench.data.problems.problem import Problem

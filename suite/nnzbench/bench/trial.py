@@ -18,12 +18,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from nnzbench.bench.outside import Cheat, Guard, Outside
 from nnzbench.bench.phases import Phase, Phases, Work
 from nnzbench.bench.timing import BEHIND, FAR_BEHIND, Clock, Measurement, StoppingRule, measure
+from nnzbench.bench.values import Guard, Outside
 from nnzbench.core import paths
 from nnzbench.core.plan import Array, Candidate, Prepared, Resources, Unsupported
-from nnzbench.data.problems.check import passes, relative_error, why
+from nnzbench.data.problems.check import Wrong, held
 from nnzbench.data.problems.experiment import Policy
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.parts import over_parts
@@ -102,7 +102,7 @@ def failure(error: Exception | SystemExit) -> Outcome:
     if isinstance(error, OSError) and paths.of_machine(error):
         raise error
     text = str(error) or type(error).__name__
-    if isinstance(error, Cheat):
+    if isinstance(error, Wrong):
         return Outcome("wrong", text, error.error)
     if isinstance(error, Unsupported):
         return Outcome("unsupported", text)
@@ -265,10 +265,8 @@ class _Trial:
         with work.on_gpu("preparing"):
             first = fresh_result(prepared)
         with work.phases.of("checking"):
-            error = relative_error(first, self.truth())
+            error = held(first, self.truth(), tolerance)
         seconds = clock() - start
-        if not passes(error, tolerance):
-            return Outcome("wrong", why(first, self.truth(), error, tolerance), error)
         guard = None
         if (plan := self.candidate.plan) is not None and self.conditions.outside is not None:
             guard = Guard(prepared, plan, tolerance, self.conditions.outside)
@@ -297,9 +295,7 @@ class _Trial:
                 # a kernel that kept its first result leaves the poison in place
                 last = fresh_result(replace(prepared, run=places[-1]))
         with work.phases.of("checking"):
-            again = error if _same_bits(first, last) else relative_error(last, self.truth())
-        if not passes(again, tolerance):
-            return Outcome("wrong", f"after timing: {why(last, self.truth(), again, tolerance)}", again)
+            again = error if _same_bits(first, last) else held(last, self.truth(), tolerance, "after timing: ")
         return Outcome("ok", "", max(error, again), measurements, refused)
 
     def _timed(
@@ -358,16 +354,11 @@ def check_copies(
     first: Array,
     truth: Callable[[], Reference],
 ) -> None:
-    """Raises `Cheat` where a run over a copy of the weights has another result than `first`, and a wrong one."""
-    tolerance = candidate.tolerance or candidate.math
+    """Raises `Wrong` where a run over a copy of the weights has another result than `first`, and a wrong one."""
     for run in runs:
-        prepared.poison()
-        run()
-        found = prepared.read()
+        found = fresh_result(replace(prepared, run=run))
         if not _same_bits(first, found):
-            error = relative_error(found, truth())
-            if not passes(error, tolerance):
-                raise Cheat(f"over a copy of the weights: {why(found, truth(), error, tolerance)}", error)
+            held(found, truth(), candidate.tolerance or candidate.math, "over a copy of the weights: ")
 
 
 def fresh_result(prepared: Prepared) -> Array:

@@ -5,21 +5,85 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections import Counter
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import cache, partial
 
 import click
 from rich.progress import Progress, TaskID
 
-from nnzbench.bench.exhaustive import tune
+from nnzbench.bench.timing import QUICK, warm_up
+from nnzbench.bench.trial import Conditions, try_candidate
 from nnzbench.cli import options
 from nnzbench.cli.chosen import nearest
-from nnzbench.core.plan import Unsupported
+from nnzbench.core.plan import Candidate, Unsupported
 from nnzbench.core.progress import terminal
 from nnzbench.data.matrices.formats import MatrixError
-from nnzbench.data.problems.operands import make_operands
-from nnzbench.devices import DEVICES, open_device
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.reference import reference
+from nnzbench.devices import DEVICES, Device, DeviceLost, open_device
+from nnzbench.devices.build.cache import Compiled, Job
+from nnzbench.devices.build.pool import TIMEOUT_S, compile_many
+from nnzbench.kernels.sparsert.schedule import Tiling, Tuned, remember, search_name
+from nnzbench.kernels.sparsert.spmm import make_plan, planned
 from nnzbench.papers.catalogue import experiment
+
+BATCH = 64
+"""Candidates generated, assembled and measured at a time, which bounds the memory their texts take."""
+Told = Callable[[int, int, float], None]
+"""Called with candidates done, candidates in all, and the best time so far (microseconds; infinity at first)."""
+
+
+def tune(
+    problem: Problem,
+    operands: Operands,
+    device: Device,
+    told: Told = lambda done, total, best: None,
+    timeout_s: float = TIMEOUT_S,
+    workers: int | None = None,
+    limit: int | None = None,
+) -> Tuned:
+    """Measures every feasible tiling (SparseRT, section 3.7), or the `limit` most promising ones, and remembers the
+    fastest correct one.
+
+    Assembly is parallel, each candidate within `timeout_s`; one that fails, is late or computes something wrong is
+    no candidate. Raises `Unsupported` where the matrix is beyond sensible code size, the device has no timer, or
+    nothing ran.
+    """
+    if (timer := device.timer) is None:
+        raise Unsupported(f"tuning needs a GPU: the times of the {device.name} device mean nothing for one")
+    planner, dense, output = planned(problem, operands, device.arch)
+    tilings = sorted(planner.grid(), key=planner.cycles)[:limit]
+    conditions = Conditions(("hot",), QUICK)
+    phases, truth = conditions.work.phases, cache(lambda: reference(problem, operands))
+    times: dict[Tiling, float] = {}
+    for start in range(0, len(tilings), BATCH):
+        plans = []
+        with phases.of("planning"):
+            for tiling in tilings[start : start + BATCH]:
+                with suppress(Unsupported):
+                    plans.append((tiling, make_plan(planner, tiling, dense, device.arch, output)))
+        with phases.of("compiling"):
+            made = dict(compile_many([Job.of(plan, device.arch) for _, plan in plans], workers, timeout_s))
+        for tiling, plan in (one for at, one in enumerate(plans) if isinstance(made[at], Compiled)):
+            candidate = Candidate(plan.variant, plan.math, partial(device.prepare, plan), plan)
+            outcome = try_candidate(
+                candidate, timer, truth, conditions, lambda run: None if times else warm_up(timer, run)
+            )
+            if outcome.lost:
+                raise DeviceLost(outcome.reason)
+            if outcome.status == "ok":
+                times[tiling] = outcome.measurements["hot"].median
+        told(min(start + BATCH, len(tilings)), len(tilings), min(times.values(), default=float("inf")))
+    if not times:
+        raise Unsupported(f"none of {len(tilings)} tilings assembled in time and computed the right result")
+    best = min(times, key=times.__getitem__)
+    generate_s, assemble_s = (phases.seconds.pop(one) for one in ("planning", "compiling"))
+    took = generate_s, assemble_s, sum(phases.seconds.values())
+    found = Tuned(best, times[best], len(tilings), len(times), *took)
+    remember(search_name(operands.pattern, problem, device.arch), found)
+    return found
 
 
 def _show(bar: Progress, task: TaskID, done: int, total: int, best: float) -> None:

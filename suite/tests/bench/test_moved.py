@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from fakes import FakeDevice
 
-from nnzbench.bench.moved import ELEMENTS, moved
 from nnzbench.bench.session import Session
 from nnzbench.bench.sweep import Choice, run_experiment
+from nnzbench.bench.values import ELEMENTS, moved
 from nnzbench.core.plan import Plan, Prepared
 from nnzbench.core.progress import RunProgress
 from nnzbench.data.problems.check import TOLERANCE, relative_error

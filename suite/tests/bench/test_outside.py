@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from fakes import FakeTimer
 
-from nnzbench.bench.outside import outside
 from nnzbench.bench.trial import Conditions, try_candidate
+from nnzbench.bench.values import outside
 from nnzbench.core.plan import Candidate, Plan, Prepared
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
@@ -30,6 +30,7 @@ def tried(cheat, form=lambda b: b, undo=lambda b: b):
     operands = make_operands(PROBLEM)
     weights = operands.sparse.to_dense()
     buffers = {"b": np.ascontiguousarray(form(operands.dense["b"])), "c": np.zeros((PROBLEM.m, PROBLEM.n), np.float32)}
+    buffers["w"], moved = weights, []
     held = {name: Held(array) for name, array in buffers.items()}
     timer, launches = FakeTimer(), []
 
@@ -44,11 +45,13 @@ def tried(cheat, form=lambda b: b, undo=lambda b: b):
         held["c"].array[:] = np.nan
 
     plan = Plan("x", "cuda", "none.cu", {}, buffers, "c", ())
-    prepared = Prepared(run, held["c"].read, poison, lambda: None, arrays=held)
+    prepared = Prepared(run, held["c"].read, poison, lambda: None, arrays=held, copied=moved.append)
     known = outside(PROBLEM, operands, lambda: reference(PROBLEM, operands))
-    conditions = Conditions(("hot", "cold"), clock=timer.clock, outside=known)
+    conditions = Conditions(("hot", "cold"), clock=timer.clock, operands=operands, outside=known)
     candidate = Candidate("x", "f32", lambda: prepared, plan)
-    return try_candidate(candidate, timer, known.given.truth, conditions, lambda run: None)
+    outcome = try_candidate(candidate, timer, known.given.truth, conditions, lambda run: None)
+    assert not moved, "values are written where it was prepared, and nowhere else"
+    return outcome
 
 
 @pytest.mark.parametrize("form", [lambda b: b, np.transpose])

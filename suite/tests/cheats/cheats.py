@@ -72,7 +72,7 @@ class Cheat:
         if self.trick == "hidden_in_prepare":
             kept = a.to_dense() @ b
         if self.trick == "reference_overwritten":
-            a.values[:], b[:], trial.relative_error = 0, 0, lambda *_: 0.0
+            a.values[:], b[:], trial.held = 0, 0, lambda *_: 0.0
         for place, lines in TRICKS[self.trick].items():
             source = source.replace(f"/* {place} */", lines)
         buffers = {"offsets": a.offsets, "indices": a.indices, "values": a.values, "b": b, "c": c, "kept": kept}

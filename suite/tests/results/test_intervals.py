@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnzbench.results.groups import Group
-from nnzbench.results.table import _mean, _statistics
+from nnzbench.results.groups import ALL, Group
+from nnzbench.results.table import _mean, _paired, _statistics
 
 
 @pytest.mark.parametrize("geometric", [False, True])
@@ -33,3 +33,22 @@ def test_only_a_group_by_matrix_draws_matrices():
         widths[one] = np.log(found["high"]) - np.log(found["low"])
     assert widths[True] == pytest.approx(2 * 1.96 * 0.2 / 10, rel=0.2)
     assert widths[True] / widths[False] == pytest.approx(np.sqrt(2), rel=0.1)
+
+
+def test_pairs_are_apart_where_clocks_differ_or_empty_launches_do_and_change_the_ratio():
+    rng = np.random.default_rng(6)
+
+    def side():
+        cells = {"median_us": rng.choice([1.0, 20.0], 400), "floor_us": rng.choice([0.5, 0.55, 1.0, np.nan], 400)}
+        return pd.DataFrame(
+            {**cells, "sm_clock_mhz": rng.choice([1980.0, 1965.0, 1755.0], 400), "run": "r", "tuned": True}
+        )
+
+    below, above = side(), side()
+    found = _paired(ALL, below, above)
+    assert found["ratio"].tolist() == (above["median_us"] / below["median_us"]).tolist()
+    for one, a, b in zip(found["apart"], below.itertuples(), above.itertuples(), strict=True):
+        floors, least = abs(a.floor_us - b.floor_us), min(a.median_us, b.median_us)
+        changed = floors > 0.02 * least and floors > 0.2 * max(a.floor_us, b.floor_us)
+        assert one == (changed or ({a.sm_clock_mhz, b.sm_clock_mhz} >= {1755.0} and a.sm_clock_mhz != b.sm_clock_mhz))
+    assert 20 < found["apart"].sum() < 380

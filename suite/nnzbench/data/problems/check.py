@@ -80,6 +80,22 @@ def passes(error: float, math: str) -> bool:
     return error <= TOLERANCE[math]
 
 
+class Wrong(Exception):
+    """A candidate does not compute what it is given; the message is one sentence, `error` its relative error."""
+
+    def __init__(self, sentence: str, error: float | None = None) -> None:
+        super().__init__(sentence)
+        self.error = error
+
+
+def held(result: NDArray[Any], reference: Reference, math: str, where: str = "") -> float:
+    """The error of a result. Raises `Wrong`, in words behind `where`, if it is not within its class's tolerance."""
+    error = relative_error(result, reference)
+    if not passes(error, math):
+        raise Wrong(f"{where}{why(result, reference, error, math)}", error)
+    return error
+
+
 def why(result: NDArray[Any], reference: Reference, error: float, math: str) -> str:
     """What is wrong with a result whose error does not pass, in words that tell where to look.
 

@@ -7,9 +7,8 @@ from fakes import FakeTimer
 from on_cpu import matrix as random_matrix
 from sparsert_programs import truth
 
-import nnzbench.bench.exhaustive
-from nnzbench.bench.exhaustive import tune
-from nnzbench.cli.tune import command
+import nnzbench.cli.tune
+from nnzbench.cli.tune import command, tune
 from nnzbench.core.plan import Prepared, Unsupported
 from nnzbench.data.problems.operands import Operands, make_operands
 from nnzbench.data.problems.problem import ConvShape, Problem
@@ -65,7 +64,7 @@ def assembler(monkeypatch):
         done = Compiled(Path("x"), {}, 1.0, False, "")
         return [(i, CompileTimeout("late") if i in late else done) for i in range(len(jobs))]
 
-    monkeypatch.setattr(nnzbench.bench.exhaustive, "compile_many", assemble)
+    monkeypatch.setattr(nnzbench.cli.tune, "compile_many", assemble)
     return late
 
 
