@@ -30,6 +30,7 @@
 //   F16           1: values, X and Y in fp16; sums and X in shared memory in fp32
 #include "nnz.cuh"
 #include "pack.cuh"
+#include "reduce.cuh"
 #include "vector_columns.cuh"
 
 constexpr int kKeep = KEEP;
@@ -105,25 +106,6 @@ __device__ __forceinline__ void multiply(float (&sums)[kColumns], const Value* v
     for (int u = 0; u < Count; ++u) nnz::multiply_add(sums, widen(value[u]), range[position[u] * kRanges]);
 }
 
-// Adds the lanes' sums; afterwards the lanes from c * 32 / kColumns on hold that of column c. Where several columns are
-// left, a lane sends half of them and keeps the other half.
-template <int Distance, int Count>
-__device__ __forceinline__ void reduce(float (&sums)[kColumns], int lane) {
-    if constexpr (Count > 1) {
-        const bool upper = (lane & Distance) != 0;
-#pragma unroll
-        for (int c = 0; c < Count / 2; ++c) {
-            const float kept = upper ? sums[c + Count / 2] : sums[c];
-            const float sent = upper ? sums[c] : sums[c + Count / 2];
-            sums[c] = kept + __shfl_xor_sync(0xffffffffu, sent, Distance);
-        }
-        reduce<Distance / 2, Count / 2>(sums, lane);
-    } else if constexpr (Distance > 0) {
-        sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], Distance);
-        reduce<Distance / 2, 1>(sums, lane);
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(kWarps * 32, BLOCKS)
     balanced_paper(int m, int k, int n, const Value* __restrict__ values, const Position* __restrict__ positions,
                    const Value* __restrict__ x, Value* __restrict__ y) {
@@ -146,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32, BLOCKS)
                 multiply<kKeep % kAhead>(sums, values + at, positions + at, slots + range);
             }
         }
-        reduce<16, kColumns>(sums, lane);
+        nnz::reduce_each<16, kColumns>(sums, lane);
         const int column = first + lane / (32 / kColumns);
         if (lane % (32 / kColumns) == 0 && column < n) y[static_cast<long long>(row) * n + column] = narrow(sums[0]);
     }

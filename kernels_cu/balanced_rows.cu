@@ -36,6 +36,7 @@
 #include "balanced_rows_weights.cuh"
 #include "balanced_rows_x.cuh"
 #include "nnz.cuh"
+#include "reduce.cuh"
 
 // Byte offset of an entry's element in the pass's X, for range 0: kStride times position E of the word.
 template <int E>
@@ -68,29 +69,6 @@ __device__ __forceinline__ void use_entry(float* acc, const Values& values, Posi
         for (int c = 0; c < kSlotColumns; ++c) {
             float& sum = acc[plane * kSlotColumns + c];
             sum = nnz::fma_rn(value, widen(in.at[c]), sum);
-        }
-    }
-}
-
-// Adds up the Count sums of the kGroup lanes that share a row. Afterwards a lane holds the max(1, Count / kGroup) totals
-// from `index` on; where Count < kGroup several lanes hold the same one. Each step halves what is left to exchange.
-template <int Count, int Distance>
-__device__ __forceinline__ void reduce(float* sums, int lane, int& index) {
-    if constexpr (Distance > 0) {
-        if constexpr (Count > 1) {
-            constexpr int kHalf = Count / 2;
-            const bool upper = lane & Distance;
-#pragma unroll
-            for (int i = 0; i < kHalf; ++i) {
-                const float sent = upper ? sums[i] : sums[i + kHalf];
-                const float kept = upper ? sums[i + kHalf] : sums[i];
-                sums[i] = kept + __shfl_xor_sync(0xffffffffu, sent, Distance);
-            }
-            index += upper ? kHalf : 0;
-            reduce<kHalf, Distance / 2>(sums, lane, index);
-        } else {
-            sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], Distance);
-            reduce<1, Distance / 2>(sums, lane, index);
         }
     }
 }
@@ -202,8 +180,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                 feed.release();
             }
 
-            int index = 0;
-            reduce<kSums, kGroup / 2>(sums, lane, index);
+            const int index = nnz::reduce_each<kGroup / 2, kSums>(sums, lane);
             if (lane % kSharers != 0) continue;
             const int sub = lane / kGroup;
 #pragma unroll

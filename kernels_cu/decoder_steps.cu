@@ -22,6 +22,7 @@
 //
 // Defines
 //   GROUP  query heads per key head, at most 8     WARPS  of a block of attention, at least GROUP
+#include "reduce.cuh"
 #include "tensor_core.cuh"
 
 #ifndef GROUP  // Llama 3 8B
@@ -68,12 +69,6 @@ __device__ __forceinline__ void store(void* to, long long at, float value, int b
     } else {
         static_cast<Half*>(to)[at] = nnz::narrow_half(value);
     }
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(kAll, x, distance);
-    return x;
 }
 
 // The sum of what all blocks of the cluster have, which all threads of each get; `shared` holds one number of each block.
@@ -131,10 +126,10 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
         value[j] += scale * added[j];
         squares += value[j] * value[j];
     }
-    squares = warp_sum(squares);
+    squares = nnz::reduce<nnz::Sum>(squares);
     if (thread % 32 == 0) sums[thread / 32] = squares;
     __syncthreads();
-    const float own = warp_sum(thread % 32 < static_cast<int>(blockDim.x) / 32 ? sums[thread % 32] : 0.0f);
+    const float own = nnz::reduce<nnz::Sum>(thread % 32 < static_cast<int>(blockDim.x) / 32 ? sums[thread % 32] : 0.0f);
     const float total = cluster_sum(own, of_blocks, blocks, rank);
     const float shrink = 1.0f / sqrtf(total / static_cast<float>(hidden) + 1e-5f);
 #pragma unroll
@@ -402,7 +397,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             shares[(lane + 32 * i) * kGroup + warp] = by;  // 0 of parts that there are not
             weight += by * told[i].y;
         }
-        weight = warp_sum(weight);
+        weight = nnz::reduce<nnz::Sum>(weight);
         if (lane == 0) greatest[0][warp] = 1.0f / weight;
     }
     __syncthreads();

@@ -31,6 +31,7 @@
 //            most 16, as neighbours of a warp have such a pair. Not with BIAS
 //   OVERLAPS 1: begins before the launch that writes x has ended, and asks for A's first chunks meanwhile
 #include "nnz.cuh"
+#include "reduce.cuh"
 #include "tensor_core.cuh"
 
 #ifndef OVERLAPS
@@ -130,8 +131,6 @@ __device__ __forceinline__ float over_lanes(float sum, int lanes) {
     return sum;
 }
 
-__device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
-
 // lanes: of a row, a power of two up to 32.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     delta_spmv(int m, int k, int lanes, const int* __restrict__ offsets, const uint4* __restrict__ low,
@@ -209,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         }
         __syncwarp();
         sum = over_lanes(sum, lanes);
-        if (__any_sync(0xffffffffu, !finite(sum))) {
+        if (__any_sync(0xffffffffu, !nnz::finite(sum))) {
             float exact = 0.0f;
             for (int i = now.begin + lane; i < now.end; i += lanes) {
                 Chunk again;
@@ -218,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             }
             __syncwarp();
             exact = over_lanes(exact, lanes);
-            if (!finite(sum)) sum = exact;
+            if (!nnz::finite(sum)) sum = exact;
         }
         sum *= scale;
 #if BIAS

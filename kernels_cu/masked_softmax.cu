@@ -16,6 +16,7 @@
 //   THREADS  threads per block
 //   ITEMS    elements per thread: THREADS * ITEMS >= n
 #include "nnz.cuh"
+#include "reduce.cuh"
 
 #ifndef THREADS  // a row of 12,288 columns, the length of the paper's sequences
 #define THREADS 512
@@ -29,21 +30,10 @@ constexpr int kWarps = kThreads / 32;
 static_assert(kThreads % 32 == 0 && kThreads <= 1024, "a block must be whole warps, at most 1024 threads");
 static_assert(kItems >= 1 && kItems <= 64, "a thread keeps 1 to 64 elements");
 
-struct Maximum {
-    static __device__ __forceinline__ float of(float a, float b) {
-        return a > b || a != a ? a : b;  // keeps NaN
-    }
-};
-
-struct Sum {
-    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
-};
-
 // The reduction of x over the block, for every thread; `parts` must not be in use.
 template <typename Operation>
-__device__ __forceinline__ float reduce(float x, float* parts) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x = Operation::of(x, __shfl_xor_sync(0xffffffffu, x, offset));
+__device__ __forceinline__ float over_block(float x, float* parts) {
+    x = nnz::reduce<Operation>(x);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();
     x = parts[0];
@@ -69,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         kept[i] = chosen ? row[column] : lowest;
     }
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) top = Maximum::of(top, kept[i]);
-    top = reduce<Maximum>(top, maxima);
+    for (int i = 0; i < kItems; ++i) top = nnz::Maximum::of(top, kept[i]);
+    top = over_block<nnz::Maximum>(top, maxima);
     const float origin = top == lowest ? 0.0f : top;  // of an empty row: exp(-inf - 0) is 0
 
     float sum = 0.0f;
@@ -79,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         kept[i] = expf(kept[i] - origin);
         sum += kept[i];
     }
-    sum = reduce<Sum>(sum, sums);
+    sum = over_block<nnz::Sum>(sum, sums);
     const float scale = sum == 0.0f ? 0.0f : 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {

@@ -17,16 +17,11 @@
 // LayerNorm and the feed-forward network are those of a Transformer with the norm before each part; first and last layers
 // are MobileNetV1's ("Sparse GPU Kernels for Deep Learning", Gale et al., SC 2020, VII-C and VII-D, leave them open).
 #include "nnz.cuh"
+#include "reduce.cuh"
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kFilters = 8;
 constexpr int kChannels = 4;
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(kAll, x, distance);
-    return x;
-}
 
 __device__ __forceinline__ int warp_number() {
     return static_cast<int>(blockIdx.x) * 4 + static_cast<int>(threadIdx.x) / 32;
@@ -62,13 +57,13 @@ extern "C" __global__ void __launch_bounds__(128)
     float* const to = y + static_cast<long long>(row) * n;
     float sum = 0.0f;
     for (int i = lane; i < n; i += 32) sum += from[i];
-    const float mean = warp_sum(sum) / static_cast<float>(n);
+    const float mean = nnz::reduce<nnz::Sum>(sum) / static_cast<float>(n);
     float squares = 0.0f;
     for (int i = lane; i < n; i += 32) {
         const float centred = from[i] - mean;
         squares += centred * centred;
     }
-    const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(n) + 1e-5f);
+    const float scale = 1.0f / sqrtf(nnz::reduce<nnz::Sum>(squares) / static_cast<float>(n) + 1e-5f);
     for (int i = lane; i < n; i += 32) to[i] = (from[i] - mean) * scale * nnz::ldg(gain + i) + nnz::ldg(shift + i);
 }
 
@@ -119,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(128)
     if (channel >= channels) return;
     float sum = 0.0f;
     for (int i = lane; i < positions; i += 32) sum += nnz::ldg(x + channel * positions + i);
-    sum = warp_sum(sum);
+    sum = nnz::reduce<nnz::Sum>(sum);
     if (lane == 0) y[channel] = sum / static_cast<float>(positions);
 }
 
@@ -130,6 +125,6 @@ extern "C" __global__ void __launch_bounds__(128)
     if (row >= classes) return;
     float sum = 0.0f;
     for (int i = lane; i < features; i += 32) sum += nnz::ldg(weights + row * features + i) * nnz::ldg(x + i);
-    sum = warp_sum(sum);
+    sum = nnz::reduce<nnz::Sum>(sum);
     if (lane == 0) y[row] = sum + nnz::ldg(bias + row);
 }

@@ -34,6 +34,7 @@
 #include "async_barrier.cuh"
 #include "chunk_ring.cuh"
 #include "nnz.cuh"
+#include "reduce.cuh"
 
 constexpr int kLanes = LANES;
 constexpr int kVec = VEC;
@@ -80,27 +81,6 @@ __device__ __forceinline__ float dot(float sum, const float* a, float4 b) {
     return nnz::fma_rn(a[3], b.w, sum);
 }
 
-// Adds the partial sums of the lanes of a row: first each lane passes on the half of its Count sums that it does not keep,
-// until one is left; then lanes add up the same one.
-template <int Offset, int Count>
-__device__ __forceinline__ void reduce(float* sums) {
-    if constexpr (Offset > 0) {
-        if constexpr (Count > 1) {
-            const bool upper = (threadIdx.x & Offset) != 0;
-#pragma unroll
-            for (int i = 0; i < Count / 2; ++i) {
-                const float kept = upper ? sums[i + Count / 2] : sums[i];
-                const float sent = upper ? sums[i] : sums[i + Count / 2];
-                sums[i] = kept + __shfl_xor_sync(0xffffffffu, sent, Offset);
-            }
-            reduce<Offset / 2, Count / 2>(sums);
-        } else {
-            sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], Offset);
-            reduce<Offset / 2, 1>(sums);
-        }
-    }
-}
-
 // `Units` units of the lane's row; `positions` are those of the first.
 template <int Units>
 __device__ __forceinline__ void use_units(const float (&a)[kVec], const uint4 (&units)[Units],
@@ -139,7 +119,7 @@ __device__ __forceinline__ void use_units(const float (&a)[kVec], const uint4 (&
             for (int j = 0; j < kLoads; ++j) sums[i + j] = dot(sums[i + j], a + piece * 4, b[j][piece]);
         }
     }
-    reduce<kLanes / 2, kCount>(sums);
+    nnz::reduce_each<kLanes / 2, kCount>(sums, static_cast<int>(threadIdx.x));
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
         if (threadIdx.x % kSharing == 0 && at[i] >= 0) d[at[i]] = sums[i];
@@ -221,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int row0 = static_cast<int>(blockIdx.y) * part;
     const int start = nnz::ldg(starts + own);
 
-    nnz::ChunkCopier<float, int, kThreads, kBlockK, kSlice, kFill> copier(
-        ring, b + static_cast<long long>(row0) * k, part < n - row0 ? part : n - row0, k, column0);
+    nnz::ChunkCopier<int, kThreads, kBlockK, kSlice, kFill> copier(ring, b + static_cast<long long>(row0) * k,
+                                                                   part < n - row0 ? part : n - row0, k, column0);
     nnz::RingPlace<kStages> in;  // of the next chunk to copy
 #if DRIFT
     nnz::RingPlace<kStages> now;  // of the chunk that lands in this step

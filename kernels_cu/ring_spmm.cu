@@ -1,5 +1,4 @@
-// C = A B, fp32, or under F16 fp16 in and out with fp32 sums. A: m x k, sparse, packed by the host; B: k x n and C: m x n,
-// dense, row-major.
+// C = A B, fp32. A: m x k, sparse, packed by the host; B: k x n and C: m x n, dense, row-major.
 //
 // Streams B through a ring of chunks in shared memory past rows of C that stay in registers. Two things
 // keep the shared-memory port free for it. Several rows advance side by side in a warp, so that one load of packed nonzeros
@@ -18,9 +17,9 @@
 //           (`twist`), so that as many as a lane has pieces still read different banks
 //
 // What the host packs (`nnzbench.kernels.ring.spmm`): each warp's units in the order it meets them: step, row set, unit, row of
-// the set. A unit is 16 bytes: two nonzeros as 32-bit pairs {byte offset of the B row in the ring, value}, or four as
-// 16-bit pairs, their offsets divided by 16. Rows with less to do get pairs that point to a row of zeros behind the ring,
-// never to data, so an Inf or NaN in a row of B that is not used can't leak.
+// the set. A unit is 16 bytes: two nonzeros as 32-bit pairs {byte offset of the B row in the ring, value}. Rows with less to
+// do get pairs that point to a row of zeros behind the ring, never to data, so an Inf or NaN in a row of B that is not used
+// can't leak.
 //
 // Defines
 //   LANES      lanes per row: 2, 4, 8, 16 or 32    VEC        columns per lane, whole pieces (LANES * VEC = tile width)
@@ -29,8 +28,7 @@
 //   AHEAD      chunks in flight                    STAGES     chunks in the ring: WINDOW + AHEAD, or all of B
 //   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
 //   READ_AHEAD units that a warp reads before their use, 2 or 4: uneven rows leave a warp alone with its latency
-//   FILL       elements per access to B and C in memory, at most 16 bytes; n is a multiple of it
-//   F16        1: values are fp16
+//   FILL       elements per access to B and C in memory, at most 4; n is a multiple of it
 #include "chunk_ring.cuh"
 #include "nnz.cuh"
 #include "pack.cuh"
@@ -50,10 +48,8 @@ constexpr int kFill = FILL;
 
 constexpr int kSub = 32 / kLanes;
 constexpr int kBlockN = kLanes * kVec;
-constexpr int kElement = static_cast<int>(sizeof(Value));
-constexpr int kPiece = 16 / kElement;  // columns
+constexpr int kPiece = 4;  // columns
 constexpr int kPieces = kVec / kPiece;
-constexpr int kUnit = 8 / kElement;  // nonzeros
 constexpr int kPieceBytes = kLanes * 16;
 constexpr int kQuarterRows = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
 constexpr int kTwists = kQuarterRows < kPieces ? kQuarterRows : kPieces;
@@ -86,44 +82,24 @@ __device__ __forceinline__ const char* keep_shared(const char* p) {
     return p;
 }
 
-struct Nonzero {
-    unsigned offset;  // of its row of B in the ring, bytes
-    float value;
-};
-
-__device__ __forceinline__ Nonzero nonzero_of(uint4 unit, int i) {
-#if F16
-    union {
-        unsigned word;
-        __half2 halves;
-    } pair;
-    pair.word = i == 0 ? unit.x : i == 1 ? unit.y : i == 2 ? unit.z : unit.w;
-    return {(pair.word & 0xffffu) * 16, __high2float(pair.halves)};
-#else
-    return i == 0 ? Nonzero{unit.x, __uint_as_float(unit.y)} : Nonzero{unit.z, __uint_as_float(unit.w)};
-#endif
-}
-
 __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const LaneBases& lane) {
-    Pack<Value, kPiece> b[kUnit][kPieces];
+    const unsigned offsets[2] = {unit.x, unit.z};
+    const float values[2] = {__uint_as_float(unit.y), __uint_as_float(unit.w)};
+    Pack<float, kPiece> b[2][kPieces];
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
         const char* base = lane.of[piece % kTwists] + piece / kTwists * kTwists * kPieceBytes;
 #pragma unroll
-        for (int i = 0; i < kUnit; ++i) {
-            b[i][piece].word = *reinterpret_cast<const int4*>(base + nonzero_of(unit, i).offset);
-        }
+        for (int i = 0; i < 2; ++i) b[i][piece].word = *reinterpret_cast<const int4*>(base + offsets[i]);
     }
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
 #pragma unroll
-        for (int i = 0; i < kUnit; ++i) {
-            const float a = nonzero_of(unit, i).value;
-            const Floats<kPiece> wide = widen(b[i][piece]);
+        for (int i = 0; i < 2; ++i) {
 #pragma unroll
             for (int v = 0; v < kPiece; ++v) {
                 float& sum = acc[piece * kPiece + v];
-                sum = nnz::fma_rn(a, wide.at[v], sum);
+                sum = nnz::fma_rn(values[i], b[i][piece].at[v], sum);
             }
         }
     }
@@ -190,21 +166,21 @@ __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStre
 }
 
 __device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], const int (&rows)[kRowRegisters],
-                                           Value* __restrict__ c, int n, int column, int sub) {
+                                           float* __restrict__ c, int n, int column, int sub) {
     const int twist = sub % kTwists;
 #pragma unroll
     for (int set = 0; set < kRowSteps; ++set) {
         const int row = __shfl_sync(0xffffffffu, rows[set * kSub / 32], set * kSub % 32 + sub);
         if (row < 0) continue;
-        Value* out = c + static_cast<long long>(row) * n;
+        float* out = c + static_cast<long long>(row) * n;
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
             const int at = column + (piece ^ twist) * kLanes * kPiece;
 #pragma unroll
             for (int v = 0; v < kPiece; v += kFill) {
-                Pack<Value, kFill> values;
+                Pack<float, kFill> values;
 #pragma unroll
-                for (int i = 0; i < kFill; ++i) values.at[i] = narrow(acc[set][piece * kPiece + v + i]);
+                for (int i = 0; i < kFill; ++i) values.at[i] = acc[set][piece * kPiece + v + i];
                 if (at + v < n) store<kFill>(out + at + v, values);
             }
         }
@@ -217,9 +193,9 @@ __device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], 
 // before.
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     ring_spmm(int k, int n, int steps, const int* __restrict__ starts, const unsigned* __restrict__ trips,
-              const int* __restrict__ row_ids, const uint4* __restrict__ stream, const Value* __restrict__ b,
-              Value* __restrict__ c) {
-    DYN_SHARED(Value, ring);
+              const int* __restrict__ row_ids, const uint4* __restrict__ stream, const float* __restrict__ b,
+              float* __restrict__ c) {
+    DYN_SHARED(float, ring);
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int sub = lane / kLanes;
@@ -227,9 +203,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int n0 = blockIdx.y * kBlockN;
     trips += (blockIdx.x * kWarps + warp) * (steps + 1);
 
-    for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingValues + i] = narrow(0.0f);
+    for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingValues + i] = 0.0f;
 
-    nnz::ChunkCopier<Value, unsigned, kThreads, kBlockK, kBlockN, kFill> copier(ring, b, k, n, n0);
+    nnz::ChunkCopier<unsigned, kThreads, kBlockK, kBlockN, kFill> copier(ring, b, k, n, n0);
     nnz::RingStage<kStages> in;  // of the next chunk to copy
     copier.copy<0, kFirst>(in.stage);
     nnz::cp_async_commit();

@@ -20,6 +20,7 @@
 //   F16          1: 16-bit values
 #include "nnz.cuh"
 #include "pack.cuh"
+#include "reduce.cuh"
 
 constexpr int kWidth = BLOCK_WIDTH;
 constexpr int kRows = BLOCK_ROWS;
@@ -28,25 +29,6 @@ constexpr int kItems = ITEMS;
 static_assert(kWidth >= 4 && 32 % kWidth == 0, "BLOCK_WIDTH must divide a warp");
 static_assert(kWidth * kRows % 32 == 0 && kWidth * kRows <= 1024, "a block must be whole warps, at most 1024 threads");
 static_assert(kItems >= 1, "a lane keeps at least one entry");
-
-struct Maximum {
-    static __device__ __forceinline__ float of(float a, float b) {
-        return a > b || a != a ? a : b;  // keeps NaN
-    }
-};
-
-struct Sum {
-    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
-};
-
-template <typename Operation>
-__device__ __forceinline__ float reduce(float x) {
-#pragma unroll
-    for (int offset = kWidth / 2; offset > 0; offset /= 2) {
-        x = Operation::of(x, __shfl_xor_sync(0xffffffffu, x, offset, kWidth));
-    }
-    return x;
-}
 
 extern "C" __global__ void __launch_bounds__(kWidth* kRows)
     sparse_softmax(int m, const int4* __restrict__ rows, const Value* __restrict__ x, Value* __restrict__ y) {
@@ -65,9 +47,9 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
         kept[i] = at < end ? widen(nnz::ldg(x + at)) : lowest;
     }
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) top = Maximum::of(top, kept[i]);
-    for (int at = rest; at < end; at += kWidth) top = Maximum::of(top, widen(nnz::ldg(x + at)));
-    top = reduce<Maximum>(top);
+    for (int i = 0; i < kItems; ++i) top = nnz::Maximum::of(top, kept[i]);
+    for (int at = rest; at < end; at += kWidth) top = nnz::Maximum::of(top, widen(nnz::ldg(x + at)));
+    top = nnz::reduce<nnz::Maximum, kWidth>(top);
 
     float sum = 0.0f;
 #pragma unroll
@@ -78,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
         }
     }
     for (int at = rest; at < end; at += kWidth) sum += expf(widen(nnz::ldg(x + at)) - top);
-    sum = reduce<Sum>(sum);
+    sum = nnz::reduce<nnz::Sum, kWidth>(sum);
 
     const float scale = 1.0f / sum;
 #pragma unroll

@@ -34,6 +34,7 @@
 //   F16, INDEX16  1: 16-bit dense operands and result, 16-bit indices
 #include "nnz.cuh"
 #include "pack.cuh"
+#include "reduce.cuh"
 
 constexpr int kWidth = BLOCK_WIDTH;
 constexpr int kStrips = BLOCK_STRIPS;
@@ -49,22 +50,6 @@ static_assert(sizeof(Value) * kVector <= 16, "a load is at most 16 bytes");
 
 constexpr int kAhead = kStrip < 8 ? kStrip : 8;  // rows of B whose loads are issued before their arithmetic
 constexpr int kStride = kStrip + 4;  // subwarps of a warp read different banks
-
-// Adds the lanes' partial sums of all outputs; afterwards lane t holds the totals of outputs t * kStrip / kWidth and
-// on.
-template <int Offset, int Count>
-__device__ __forceinline__ void reduce(float* sums) {
-    if constexpr (Offset > 0) {
-        const bool upper = (threadIdx.x & Offset) != 0;
-#pragma unroll
-        for (int i = 0; i < Count / 2; ++i) {
-            const float kept = upper ? sums[i + Count / 2] : sums[i];
-            const float sent = upper ? sums[i] : sums[i + Count / 2];
-            sums[i] = kept + __shfl_xor_sync(0xffffffffu, sent, Offset, kWidth);
-        }
-        reduce<Offset / 2, Count / 2>(sums);
-    }
-}
 
 // A lane's part of one row of B; in bytes the address is a single 32 x 32 + 64 bit multiply-add.
 __device__ __forceinline__ Pack<Value, kVector> load_row(const Value* part, int row, int row_bytes) {
@@ -139,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kStrips, 1)
         multiply(sums, left, part, columns, items, row_bytes);
     }
 
-    reduce<kWidth / 2, kStrip>(sums);
+    nnz::reduce_each<kWidth / 2, kStrip, kWidth>(sums, static_cast<int>(threadIdx.x));
     constexpr int kPerLane = kStrip / kWidth;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {

@@ -6,8 +6,8 @@
 // keeps the others, each lane's in the order in which the lane needs them, and one bit per register: a lane tests a bit and,
 // where it is set, takes the next word of its own queue. No work per element, none of it shared with other lanes, and no tile
 // of A in shared memory. Under HALVES the queue holds elements and each has a bit: a fifth fewer bytes at 70 to 90 % zeros, for
-// nearly twice the instructions; under BITMAP another tenth fewer, and lanes work the bits out. What a group holds beyond two (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to further
-// steps behind each panel, whose 32 columns are any that need them: rows of B are gathered at no cost, because a tensor
+// nearly twice the instructions. What a group holds beyond two (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to
+// further steps behind each panel, whose 32 columns are any that need them: rows of B are gathered at no cost, because a tensor
 // core's fragments of B are loaded by the address of each row. A step with no more than 16 such columns is half a step's work.
 //
 // Who computes what
@@ -18,6 +18,12 @@
 // With several slices each warp leaves its sums in memory; the last of a strip's warps to arrive adds them all in the order
 // of slices, so results don't depend on who is last. Where `separate` is not 0, `tensor_spmm_add` does that instead. Under
 // SPREAD the warps of a strip share it: each adds some of its tiles, as soon as the others have left theirs.
+//
+// Who asks for what when, after each warp has begun to look up where its chunks of A lie:
+//   plain      panels of B, chunks of A
+//   OVERLAPS   chunks of A; waits for the launch that may write B; panels of B
+//   TOKENS     loads of B's first panels, chunks of A; then turns those panels
+//   EARLY      and before the block's first barrier one chunk of A, for which nothing need be looked up
 //
 // A tensor core multiplies zeros too, so an Inf or NaN in B would make a whole column of a strip NaN. Every such product
 // makes the sum not finite: those sums alone are computed again, nonzero by nonzero (`exact_sum`).
@@ -37,12 +43,12 @@
 //   MAP_WORDS  1 or 2: chunks of 128 or 256 columns         STAGES    chunks in a warp's ring, 2 to 7
 //   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring
 //   HALVES     1: queues hold elements, MAP_WORDS is 2 or 4
-//   BITMAP     1: the same, and a bitmap of each group of four columns in place of bits and selections (`step_of`)
 //   FP8        1: values are e4m3, widened to fp16 in registers; B and C are fp16, and sums are multiplied by `scale`
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
 //   AHEAD      fragments of B that a warp loads before it uses them
-//   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS
+//   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS,
+//              BLOCK_N is 32 at least
 //   TF32       1: values are fp32, multiplied as TF32: steps of 8 columns, whose registers are single elements, so that nothing
 //              is left over and nothing selected (tensor_spmm_tf32.cuh). MAP_WORDS may be 4, BLOCK_N is 64 at most and WIDE 0
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
@@ -267,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     bool all_finite = true;
 #pragma unroll
     for (int i = 0; i < 4 * kSums; ++i) {
-        all_finite = all_finite && finite(acc[i / 4 / kColumns][i / 4 % kColumns][i % 4]);
+        all_finite = all_finite && nnz::finite(acc[i / 4 / kColumns][i / 4 % kColumns][i % 4]);
     }
     if (kTokens) __syncwarp();  // lanes have stored others' sums
     if (!all_finite) {  // rare: sums are read again from where they were stored, so that this code is there once
@@ -277,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             if (row >= m || column >= n) continue;
             Element* const stored = c + dense_at(row, column, m, n);
             float* const left = reinterpret_cast<float*>(sums + (blockIdx.y * kSums + i / 4) * 32) + i % 4;
-            if (finite(slices == 1 ? widen(*stored) : __ldcg(left))) continue;
+            if (nnz::finite(slices == 1 ? widen(*stored) : __ldcg(left))) continue;
             float sum =
                 exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row % kStripM, b, k, n, column);
 #if FP8
@@ -295,23 +301,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     }
     if (slices == 1 || separate) return;
     __syncwarp();
-#if SPREAD
-    const int step = min(slices, kSums);
-    unsigned parts = own_parts(arrived + place * kSums, slices, blockIdx.y, lane);
-    for (; parts != 0; parts &= parts - 1) {
-        const int begin = __ffs(static_cast<int>(parts)) - 1;
-#else
-    int before = 0;
-    if (lane == 0) before = arrive_in_order(arrived + place);
-    if (__shfl_sync(0xffffffffu, before, 0) != slices - 1) return;
-    if (lane == 0) arrived[place] = 0;
-    __syncwarp();
-    {
-        constexpr int begin = 0, step = 1;
-#endif
+    // Tiles `first`, `first` + step and so on, several at a time
+    const auto add_slices = [&](int first, int step) {
         const auto there = [&](int tile) { return !SPREAD || tile < kSums; };
 #pragma unroll 1
-        for (int first = begin; first < kSums; first += kBatchTiles * step) {
+        for (; first < kSums; first += kBatchTiles * step) {
             float4 total[kBatchTiles];
 #pragma unroll 1
             for (int slice = 0; slice < slices; slice += kBatchSlices) {
@@ -344,7 +338,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                 if (there(first + i * step)) store(first + i * step, total[i]);
             }
         }
-    }
+    };
+#if SPREAD
+    unsigned parts = own_parts(arrived + place * kSums, slices, blockIdx.y, lane);
+    for (; parts != 0; parts &= parts - 1) add_slices(__ffs(static_cast<int>(parts)) - 1, min(slices, kSums));
+#else
+    int before = 0;
+    if (lane == 0) before = arrive_in_order(arrived + place);
+    if (__shfl_sync(0xffffffffu, before, 0) != slices - 1) return;
+    if (lane == 0) arrived[place] = 0;
+    __syncwarp();
+    add_slices(0, 1);
+#endif
 }
 
 // Adds the slices of `partial` in their order. A warp adds one 16x8 tile of sums; tiles, strips and column tiles make the grid.

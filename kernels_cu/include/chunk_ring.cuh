@@ -30,24 +30,24 @@ struct RingPlace {
     }
 };
 
-// Copies chunk after chunk of Rows rows of Width elements of type T, Fill of them a copy. Each thread keeps one column and
+// Copies chunk after chunk of Rows rows of Width floats, Fill of them a copy. Each thread keeps one column and
 // strides over the rows, so that the addresses only advance. Zeros stand for rows behind the last and for columns beyond
 // the matrix. Index is the kernel's type of a thread's number, int or unsigned, so that the two share their quotients.
-template <typename T, typename Index, int Threads, int Rows, int Width, int Fill>
+template <typename Index, int Threads, int Rows, int Width, int Fill>
 struct ChunkCopier {
-    static constexpr int kBytes = Fill * static_cast<int>(sizeof(T));
     static constexpr int kCopies = Width / Fill;
     static constexpr int kRowsAtOnce = Threads / kCopies;
     static_assert(Width % Fill == 0, "copies divide the tile width");
     static_assert(Threads % kCopies == 0, "every thread copies one column of a chunk");
 
-    const T* src;
-    T* dst;  // in the first stage
+    const float* src;
+    float* dst;  // in the first stage
     long long stride;  // of src, from one row of the thread to the next
     int left;  // rows of the matrix from the thread's first one on; none where its column is beyond the matrix
 
     // `from`: the first row of the matrix; `column0`: where the tile starts in its `columns`.
-    __device__ __forceinline__ ChunkCopier(T* ring, const T* __restrict__ from, int rows, int columns, int column0) {
+    __device__ __forceinline__ ChunkCopier(float* ring, const float* __restrict__ from, int rows, int columns,
+                                           int column0) {
         const int column = static_cast<Index>(threadIdx.x) % kCopies * Fill;
         const int first = static_cast<Index>(threadIdx.x) / kCopies;
         src = from + static_cast<long long>(first) * columns + column0 + column;
@@ -59,18 +59,14 @@ struct ChunkCopier {
     // Some rows of the chunk. A copy that keeps nothing reads nothing, so its address may lie beyond the end of the matrix.
     template <int From = 0, int To = Rows>
     __device__ __forceinline__ void copy(int stage) const {
-        T* const to = dst + stage * (Rows * Width);
+        float* const to = dst + stage * (Rows * Width);
 #pragma unroll
         for (int i = From / kRowsAtOnce; i * kRowsAtOnce < To; ++i) {
             const int row = i * kRowsAtOnce + static_cast<Index>(threadIdx.x) / kCopies;
             if (From % kRowsAtOnce != 0 && row < From) continue;
             if (To % kRowsAtOnce != 0 && row >= To) continue;
             const bool inside = i * kRowsAtOnce < left;
-            if constexpr (kBytes == 2) {  // too small for an asynchronous copy
-                to[i * kRowsAtOnce * Width] = inside ? ldg(src + i * stride) : T(0.0f);
-            } else {
-                cp_async_bytes<kBytes>(to + i * kRowsAtOnce * Width, src + i * stride, inside);
-            }
+            cp_async_bytes<4 * Fill>(to + i * kRowsAtOnce * Width, src + i * stride, inside);
         }
     }
 

@@ -237,7 +237,9 @@ struct Chunks {
         }
     }
 
-    // Waits for the chunk to be used next, and has another one copied to the slot of the one before it.
+    // Waits for the chunk to be used next, and has another one copied to the slot of the one before it. That one's lanes have
+    // used what they read of it, so that `__syncwarp` is enough; where loads ran ahead of it, a slot would need a barrier of
+    // its own for being empty.
     __device__ __forceinline__ nnz::SharedAt take() {
 #if BULK
         nnz::barrier_wait(filled + slot, parity);

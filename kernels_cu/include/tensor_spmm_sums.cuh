@@ -1,6 +1,7 @@
 // What `tensor_spmm.cu` does with sums: sums that are not finite once more, nonzero by nonzero, storing, and adding slices.
 #pragma once
 
+#include "reduce.cuh"
 #include "tensor_core.cuh"
 #include "tensor_spmm_shape.cuh"
 
@@ -13,23 +14,32 @@ __device__ __forceinline__ long long dense_at(long long row, long long column, i
 #endif
 }
 
-#if !TF32
+#if TF32
+__device__ __forceinline__ Element narrow(float x) { return x; }
 
-__device__ __forceinline__ float product(unsigned value, const nnz::Half* b, long long at) {
-#if FP8
-    const nnz::Half half = static_cast<nnz::Half>(nnz::from_e4m3(value & 0xffu));
+__device__ __forceinline__ float widen(Element x) { return x; }
 #else
-    const nnz::Half half = static_cast<nnz::Half>(value);
+__device__ __forceinline__ Element narrow(float x) { return nnz::narrow_half(x); }
+
+__device__ __forceinline__ float widen(Element x) { return nnz::widen_half(x); }
 #endif
-    return (half & 0x7fff) == 0 ? 0.0f : nnz::widen_half(half) * nnz::widen_half(b[at]);
+
+// An element of a queue.
+__device__ __forceinline__ float value_at(const char* at) {
+#if TF32
+    return *reinterpret_cast<const float*>(at);
+#elif FP8
+    return nnz::widen_half(static_cast<nnz::Half>(nnz::from_e4m3(static_cast<unsigned char>(*at))));
+#else
+    return nnz::widen_half(*reinterpret_cast<const nnz::Half*>(at));
+#endif
 }
 
-// The sum of row `row` of a strip and column `column` over panels first .. last, of its nonzeros alone. `plain`: chunks of
-// columns as they come in all of the strip.
-__device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
-                                        int last, int plain, int row, const nnz::Half* b, int rows, int n, int column) {
-    float sum = 0.0f;
-    const int own_tile = row / 16, own_half = row / 8 % 2;
+// The packed format read plainly, element by element: `use` gets column and value of each one of row `row` of a strip in
+// panels first to last - 1, also of the zeros beside others in a register. `plain`: chunks of columns as they come.
+template <typename Use>
+__device__ __forceinline__ void for_each_element(const uint4* stream, const int* offsets, const int* panel_chunks,
+                                                 int first, int last, int plain, int row, Use use) {
     for (int panel = first; panel < last; ++panel) {
         for (int chunk = panel_chunks[panel]; chunk < panel_chunks[panel + 1]; ++chunk) {
             const char* const packed = reinterpret_cast<const char*>(stream + offsets[chunk]);
@@ -44,56 +54,38 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                 const int lane = row % 8 * 4 + t;
                 const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
-                for (int i = 0; i < 8 * steps; ++i) {
-                    const int step = i / 8, half = BITMAP ? i / 4 % 2 : i % 2;
-                    const int tile = (BITMAP ? i / 2 : i / 4) % 2, group = (BITMAP ? i : i / 2) % 2 * 4 + t;
-                    const bool own = tile == own_tile && half == own_half;
-                    const auto take = [&](unsigned value, int place) {
-                        const int at = 4 * group + place;
-                        const int k = gathered ? columns[step * 32 + at] : in_panel * kChunkK + step * kStepK + at;
-                        if (own) sum += product(value, b, dense_at(panel * kPanelK + k, column, rows, n));
-                    };
-#if BITMAP
-                    const unsigned map = selections[step * 32 + lane] >> (16 * half + 8 * tile + group / 4 * 4);
-                    for (int place = 0; place < 4; ++place) {
-                        if ((map >> place & 1u) == 0) continue;
-                        take(*reinterpret_cast<const nnz::Half*>(next), place);
-                        next += kEntryBytes;
-                    }
-#else
+                for (int i = 0; i < 8 * steps;
+                     ++i) {  // registers of the lane, four of them of the row's tile, two of the row
+                    const int step = i / 8, tile = i / 4 % 2, q = i / 2 % 2, half = i % 2;
+                    const bool own = tile == row / 16 && half == row / 8 % 2;
                     const int bit = i * (kStepBits / 8);
-                    const unsigned set = words[lane * kMapWords + bit / 32] >> bit % 32;
+                    const unsigned set = words[TF32 ? bit / 32 * 32 + lane : lane * kMapWords + bit / 32] >> bit % 32;
                     const unsigned selected =
-                        selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4] >> (16 * half + 4 * t);
-                    for (int h = 0; h < 2; ++h) {
-                        if ((set >> (kOneByOne ? h : 0) & 1u) == 0) continue;
-                        const char* const value = next + (kOneByOne ? 0 : kEntryBytes / 2 * h);
-                        take(FP8 ? static_cast<unsigned char>(*value) : *reinterpret_cast<const nnz::Half*>(value),
-                             selected >> 2 * h & 3);
-                        if (kOneByOne) next += kEntryBytes;
+                        TF32 ? 0 : selections[step * 32 + row % 8 * 4 + 2 * tile + q] >> (16 * half + 4 * t);
+                    for (int h = 0; h < (TF32 ? 1 : 2); ++h) {
+                        if ((set >> (HALVES ? h : 0) & 1u) == 0) continue;
+                        const int at = TF32 ? 2 * t + q : 16 * q + 4 * t + (selected >> 2 * h & 3);
+                        const int k = gathered ? columns[step * 32 + at] : in_panel * kChunkK + step * kStepK + at;
+                        if (own) use(panel * kPanelK + k, value_at(next + (HALVES ? 0 : kEntryBytes / 2 * h)));
+                        if (HALVES) next += kEntryBytes;
                     }
-                    if (!kOneByOne && (set & 1u) != 0) next += kEntryBytes;
-#endif
+                    if (!HALVES && (set & 1u) != 0) next += kEntryBytes;
                 }
             }
         }
     }
-    return sum;
 }
 
-__device__ __forceinline__ Element narrow(float x) { return nnz::narrow_half(x); }
-
-__device__ __forceinline__ float widen(Element x) { return nnz::widen_half(x); }
-
-#else
-
-__device__ __forceinline__ Element narrow(float x) { return x; }
-
-__device__ __forceinline__ float widen(Element x) { return x; }
-
-#endif
-
-__device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+// The sum of row `row` of a strip and column `column` over those panels, of A's nonzeros alone: a zero that A stores counts
+// as absent here too, also where B has an Inf.
+__device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
+                                        int last, int plain, int row, const Element* b, int rows, int n, int column) {
+    float sum = 0.0f;
+    for_each_element(stream, offsets, panel_chunks, first, last, plain, row, [&](int k, float value) {
+        if (value != 0.0f) sum += value * widen(b[dense_at(k, column, rows, n)]);
+    });
+    return sum;
+}
 
 #if BIAS
 

@@ -6,7 +6,6 @@
 
 #include "tensor_spmm_expand.cuh"
 #include "tensor_spmm_shape.cuh"
-#include "tensor_spmm_sums.cuh"
 
 // Where the calling lane's elements of B lie: base 2 j + q is row 2 t + q of column tile j, of a panel's first step.
 __device__ __forceinline__ int base_at(int lane, int base) {
@@ -48,31 +47,4 @@ __device__ __forceinline__ void multiply_words(Sums& acc, nnz::SharedAt words, n
         expand<0>(bits, at, a);
         multiply_word(acc, a, bits, at, bases, offset + word * (kWordSteps * kStepK * kRowBytes));
     }
-}
-
-// The sum of row `row` of a strip and column `column` over panels first .. last, of its nonzeros alone.
-__device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
-                                        int last, int, int row, const float* b, int, int n, int column) {
-    float sum = 0.0f;
-    for (int panel = first; panel < last; ++panel) {
-        for (int chunk = panel_chunks[panel]; chunk < panel_chunks[panel + 1]; ++chunk) {
-            const char* const packed = reinterpret_cast<const char*>(stream + offsets[chunk]);
-            const auto words = reinterpret_cast<const unsigned*>(packed);
-            const int first_k = panel * kPanelK + (chunk - panel_chunks[panel]) * kChunkK;
-#pragma unroll 1
-            for (int t = 0; t < 4; ++t) {
-                const int lane = row % 8 * 4 + t;
-                const unsigned* next = words + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane] / 4;
-#pragma unroll 1
-                for (int i = 0; i < 8 * kSteps; ++i) {
-                    if ((words[i / 32 * 32 + lane] >> i % 32 & 1u) == 0) continue;
-                    const float value = __uint_as_float(*next++);
-                    if (i / 4 % 2 != row / 16 || i % 2 != row / 8 % 2) continue;
-                    const long long k = first_k + i / 8 * kStepK + 2 * t + i / 2 % 2;
-                    sum += value * b[k * n + column];
-                }
-            }
-        }
-    }
-    return sum;
 }

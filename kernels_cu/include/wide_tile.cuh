@@ -3,7 +3,7 @@
 // the product is issued.
 //
 //   multiply_wide<N, Pair>(c, a, b, block_bytes, selected)  issues c += a b for the warp's 16x32 tile a and a 32xN tile b, N =
-//                      8, 16, 32, 64 or 128. b: 32 rows of 2 N bytes, 128 at most, from a multiple of 1024 bytes on or a whole
+//                      32, 64 or 128. b: 32 rows of 2 N bytes, 128 at most, from a multiple of 1024 bytes on or a whole
 //                      number of such tiles behind one; columns 64 to 127 are a tile of their own, block_bytes on. Pieces of
 //                      16 bytes are exchanged as `wide_piece` tells. c, a and `selected` as for multiply_tile
 //   wide_piece<N>(row, piece)  where a row has the piece: the bits of its number that tell it from other rows of the same banks
@@ -65,28 +65,14 @@ __device__ __forceinline__ void wide_wait() {
 template <int N, int Pair>
 __device__ __forceinline__ void multiply_wide(float (&c)[N / 8][4], const unsigned (&a)[4], SharedAt b, int block_bytes,
                                               unsigned selected) {
-    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128, "up to two blocks of 64 columns");
-    // Of b, in units of 16 bytes: its start, how far blocks of 64 columns and groups of eight rows are apart (without an
-    // exchange of pieces the first of these counts groups), and how pieces are exchanged.
+    static_assert(N == 32 || N == 64 || N == 128, "up to two blocks of 64 columns");
+    // Of b, in units of 16 bytes: its start, how far blocks of 64 columns and groups of eight rows are apart, and how pieces
+    // are exchanged.
     constexpr unsigned long long kRows = N < 64 ? N : 64;
-    constexpr unsigned long long kExchange = N >= 64 ? 1 : N == 32 ? 2 : N == 16 ? 3 : 0;
-    const unsigned long long apart = N == 8 ? kRows : static_cast<unsigned long long>(block_bytes >> 4);
+    constexpr unsigned long long kExchange = N >= 64 ? 1 : 2;
+    const unsigned long long apart = static_cast<unsigned long long>(block_bytes >> 4);
     const unsigned long long descriptor = (b >> 4 & 0x3fff) | apart << 16 | kRows << 32 | kExchange << 62;
-    if constexpr (N == 8) {
-        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32." NNZ_WIDE_TYPE "." NNZ_WIDE_TYPE
-                     " {"
-                     "%0, %1, %2, %3"
-                     "}, {%4, %5, %6, %7}, %8, %9, %10, 1, 1, 1, 1;"
-                     : NNZ_SUMS(0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(selected), "n"(Pair));
-    } else if constexpr (N == 16) {
-        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32." NNZ_WIDE_TYPE "." NNZ_WIDE_TYPE
-                     " {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7"
-                     "}, {%8, %9, %10, %11}, %12, %13, %14, 1, 1, 1, 1;"
-                     : NNZ_SUMS(0), NNZ_SUMS(1)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(selected), "n"(Pair));
-    } else if constexpr (N == 32) {
+    if constexpr (N == 32) {
         asm volatile("wgmma.mma_async.sp.sync.aligned.m64n32k32.f32." NNZ_WIDE_TYPE "." NNZ_WIDE_TYPE
                      " {"
                      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"

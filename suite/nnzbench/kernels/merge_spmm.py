@@ -70,8 +70,8 @@ def merge_plan(matrix: CSR, b: Array, label: str = "") -> Plan:
     Raises `Unsupported` where the output is empty, the matrix has no nonzeros, or offsets do not fit.
     """
     buffers = _buffers(matrix, b)
-    if matrix.nnz == 0:
-        raise Unsupported("the merge-based kernel has no tile for a matrix without nonzeros")
+    if not 0 < matrix.nnz <= 2**31 - _TILE:
+        raise Unsupported(f"the merge-based kernel has no tiles for a matrix of {matrix.nnz} nonzeros")
     n, slabs, tiles = b.shape[1], -(-b.shape[1] // 32), -(-matrix.nnz // _TILE)
     buffers |= {"limits": np.zeros(tiles + 1, np.int32), "carry": np.zeros((tiles, n), np.float32)}
     split = (matrix.m, matrix.nnz, tiles, "offsets", "limits")

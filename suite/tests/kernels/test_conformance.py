@@ -45,3 +45,17 @@ def test_infinities_and_nan_reach_the_rows_that_use_them_and_no_other(case):
     if case.kernel == "sputnik":  # which fills a row's last load up with zeros, so that infinities are NaN there
         result, expected = (np.where(np.isfinite(one), one, np.nan) for one in (result, expected))
     np.testing.assert_allclose(result.astype(np.float64), expected, rtol=0, atol=1e-1, err_msg=plan.variant)
+
+
+@pytest.mark.parametrize("case", ALONE, ids=str)
+def test_a_zero_that_the_matrix_stores_is_multiplied_or_counts_as_absent(case):
+    """Times an infinity it is NaN, and nothing in the formats that keep no zeros (docs/kernels.md)."""
+    problem, data = case.operands()
+    zeroed = data.sparse.with_values(np.where(data.sparse.indices == 7, 0, data.sparse.values))
+    b = data.dense["b"].copy()
+    b[7] = np.inf
+    _, result = case.result(problem, replace(data, sparse=zeroed, dense={"b": b}))
+    rows = np.isin(np.arange(zeroed.m), zeroed.rows[zeroed.indices == 7])
+    assert rows.any()
+    assert np.array_equal(np.isnan(result).all(axis=1), rows & (case.kernel not in TENSOR))
+    assert np.isfinite(result[~rows]).all()

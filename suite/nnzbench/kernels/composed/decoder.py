@@ -68,6 +68,8 @@ def steps(network: DecoderNetwork, strides: Strides, e4m3: bool) -> list[Part]:
     """
     case, scale = network.case, network.scales
     net, n = case.net, case.n
+    if max(m for m, _ in net.products.values()) * n >= 2**31:
+        raise Unsupported(f"{n} tokens: places in a product's results do not fit in 32 bits")
     splits, per_split = splitting(case.cached, net.key_heads * n, network.device.arch)
     made: list[Part] = []
 

@@ -17,8 +17,8 @@ from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.ring.order import RingTiling, Strands, deal_bundles, even_progress
 from nnzbench.kernels.rows import vector_width
 
-_OFFSET_BYTES = {4: 1, 2: 16}
-"""What an offset counts, so that those of any ring fit."""
+_UNIT = 2
+"""Nonzeros of a row that travel together, 16 bytes of them."""
 _MOST_READ_AHEAD = 4
 """So many units behind the last one are read, not used."""
 
@@ -27,24 +27,12 @@ _MOST_READ_AHEAD = 4
 class RingSpmmTiling(RingTiling):
     """Compile-time shape of `ring_spmm.cu`."""
 
-    DEFINES: ClassVar = {"value_bytes": ""}
     CHUNKS: ClassVar = (256, 128, 64, 32)
     LEAST_CHUNKS: ClassVar = 2
     MOST_AHEAD: ClassVar = 3
 
     ksplit: int = 1
     """Warps that share a row."""
-    value_bytes: int = 4
-    """4 for fp32, 2 for fp16."""
-
-    @property
-    def unit(self) -> int:
-        """Nonzeros of a row that travel together, 16 bytes of them."""
-        return 8 // self.value_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        return self.value_bytes * self.block_n
 
     @property
     def block_m(self) -> int:
@@ -57,7 +45,7 @@ class RingSpmmTiling(RingTiling):
         More in tilings for uneven rows, whose warps are at times alone in a step with nothing to hide their latency.
         In others it costs 1 to 4 %.
         """
-        return _MOST_READ_AHEAD if self.ksplit == 4 and self.row_steps == 4 and self.value_bytes == 4 else 2
+        return _MOST_READ_AHEAD if self.ksplit == 4 and self.row_steps == 4 else 2
 
     @property
     def first(self) -> int:
@@ -76,8 +64,7 @@ class RingSpmmTiling(RingTiling):
 
     @property
     def defines(self) -> dict[str, int | str]:
-        half = int(self.value_bytes == 2)
-        return {**super().defines, "FIRST": self.first, "READ_AHEAD": self.read_ahead, "F16": half}
+        return {**super().defines, "FIRST": self.first, "READ_AHEAD": self.read_ahead}
 
     @property
     def name(self) -> str:
@@ -86,12 +73,12 @@ class RingSpmmTiling(RingTiling):
         return text + f"_s{self.ksplit}" * (self.ksplit > 1)
 
 
-def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
+def _strands(matrix: CSR, split: int) -> Strands:
     """Nonzero j of a row goes to its part j % split, so that all parts are as long and advance at the same rate."""
     part = np.arange(split)
     starts = (matrix.offsets[:-1, None] + part).ravel()
     lengths = ((matrix.row_lengths[:, None] + split - 1 - part) // split).ravel()
-    values = matrix.values.astype(f"<f{value_bytes}", copy=False).view(f"<u{value_bytes}")
+    values = matrix.values.astype("<f4", copy=False).view("<u4")
     return Strands.of(starts, np.full(starts.size, split), lengths, matrix.indices, values, (matrix.k, 0))
 
 
@@ -104,16 +91,16 @@ def _dealt(lengths: Int64s, tiling: RingSpmmTiling, shared: SharedWork) -> Int64
 def pack(matrix: CSR, tiling: RingSpmmTiling, shared: SharedWork | None = None) -> dict[str, Array]:
     """The buffers of `matrix` by name (see the header of `ring_spmm.cu`), as the warps of `tiling` meet its nonzeros.
 
-    `stream` (units, 4) has words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit ones.
+    `stream` (units, 4) has words: two {offset in the ring, value} pairs each.
     `row_ids` are (groups, warps / ksplit, row_steps, sub), -1 where there is no row. `shared` is what packings share.
 
     Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
     """
     shared = shared or SharedWork()
-    split, sub, sets, unit = tiling.ksplit, tiling.sub, tiling.row_steps, tiling.unit
+    split, sub, sets = tiling.ksplit, tiling.sub, tiling.row_steps
     row_ids = _dealt(matrix.row_lengths, tiling, shared)
     groups = len(row_ids)
-    strands = shared.once(("strands", split), lambda: _strands(matrix, split, tiling.value_bytes))
+    strands = shared.once(("strands", split), lambda: _strands(matrix, split))
     held = row_ids[:, None] >= 0
     parts = np.where(held, row_ids[:, None] * split + np.arange(split)[:, None, None, None], -1)
     parts = parts.reshape(groups * tiling.warps * sets, sub)
@@ -122,23 +109,23 @@ def pack(matrix: CSR, tiling: RingSpmmTiling, shared: SharedWork | None = None) 
     step_of = np.searchsorted(arrival, np.arange(matrix.k), side="right")
     landed = shared.once(("landed", split, tiling.block_k), lambda: strands.landed(step_of, arrival.size))
     progress = even_progress(arrival, (tiling.window - 1) / 2 * tiling.block_k, matrix.k)
-    layout = tiling.layout(strands, landed, parts, tiling.window, progress, unit)
-    row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
+    layout = tiling.layout(strands, landed, parts, tiling.window, progress, _UNIT)
     ring_rows = tiling.stages * tiling.block_k
-    offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * row_offset
-    stream = np.empty((unit * (layout.units + _MOST_READ_AHEAD * sub), 2), dtype=f"<u{tiling.value_bytes}")
-    stream[unit * layout.units :] = offsets[-1], 0
+    offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * tiling.row_bytes
+    stream = np.empty((_UNIT * (layout.units + _MOST_READ_AHEAD * sub), 2), dtype="<u4")
+    stream[_UNIT * layout.units :] = offsets[-1], 0
     for span, halves in layout.read(strands.words):
         stream[span, 0], stream[span, 1] = offsets[halves[:, 0]], halves[:, 1]
-    words = stream.view(np.uint32).reshape(-1, 4)
-    return {"starts": layout.starts, "trips": layout.trips, "row_ids": row_ids.astype(np.int32), "stream": words}
+    return {
+        "starts": layout.starts,
+        "trips": layout.trips,
+        "row_ids": row_ids.astype(np.int32),
+        "stream": stream.reshape(-1, 4),
+    }
 
 
-# lanes and columns per lane, by the bytes of a value; then warps, row sets and warps per row
-_LANES = {
-    4: ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16)),
-    2: ((8, 16), (4, 16), (8, 8), (4, 32), (8, 32), (2, 32), (4, 8)),
-}
+# lanes and columns per lane; then warps, row sets and warps per row
+_LANES = ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16))
 _WARPS = (
     (16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1),
     (16, 1, 2), (16, 2, 2), (16, 1, 4), (16, 2, 4), (16, 4, 4), (16, 1, 8),
@@ -146,7 +133,7 @@ _WARPS = (
 _UNIT_WAVEFRONTS = 3
 """Of reading a unit of A for all rows of a set."""
 _NONZERO_INSTRUCTIONS = 8
-"""Of a warp for a nonzero, beside products and, in fp16, conversions: half of those are the loads of B."""
+"""Of a warp for a nonzero, beside products: half of those are the loads of B."""
 _UNIT_CYCLES = 60
 """Latency of a unit for a warp that has the multiprocessor to itself, beside issuing its loads and products."""
 _JOIN_CYCLES = 400
@@ -171,15 +158,14 @@ def _cycles(tiling: RingSpmmTiling, problem: Problem, lengths: Int64s, sms: int,
     """
     blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
     products = float(lengths.mean()) * tiling.block_m * tiling.block_n / 32
-    narrow = tiling.lanes * tiling.vec * tiling.value_bytes < 128  # rows of a quarter warp share banks
-    conflicts = 1.5 if narrow else 1.0
-    reads = conflicts * tiling.value_bytes / 4 + _UNIT_WAVEFRONTS / (tiling.unit * tiling.vec)
-    issues = (4 / tiling.value_bytes + _NONZERO_INSTRUCTIONS / tiling.vec) / 4  # four schedulers
+    conflicts = 1.5 if tiling.row_bytes < 128 else 1.0  # rows of a quarter warp share banks
+    reads = conflicts + _UNIT_WAVEFRONTS / (_UNIT * tiling.vec)
+    issues = (1 + _NONZERO_INSTRUCTIONS / tiling.vec) / 4  # four schedulers
     work = products * max(reads, issues) + problem.k * tiling.row_bytes / 128
     joins = _JOIN_CYCLES * (tiling.ksplit - 1)
     alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.15  # too few warps to hide latency
-    unit = _UNIT_CYCLES + tiling.unit * tiling.vec * (tiling.value_bytes / 4 + 4 / tiling.value_bytes)
-    longest = float(lengths.max()) / tiling.ksplit / tiling.unit * unit  # one row may outlast the rest
+    unit = _UNIT_CYCLES + 2 * _UNIT * tiling.vec
+    longest = float(lengths.max()) / tiling.ksplit / _UNIT * unit  # one row may outlast the rest
     work *= alone * (1 + _EXCESS * excess)
     return max(-(-blocks // sms) * (work + _START_CYCLES + joins), longest)
 
@@ -189,10 +175,9 @@ def tilings(problem: Problem, lengths: Int64s, arch: str, shared: SharedWork | N
     shared = shared or SharedWork()
     sms, limit = sm_count(arch), block_shared_bytes(arch)
     ranked: list[tuple[float, RingSpmmTiling]] = []
-    value_bytes = 2 if problem.dtype == "f16" else 4
-    for lanes, vec in _LANES[value_bytes]:
+    for lanes, vec in _LANES:
         for warps, row_steps, ksplit in _WARPS:
-            shape = RingSpmmTiling(lanes, vec, warps, row_steps, ksplit=ksplit, value_bytes=value_bytes)
+            shape = RingSpmmTiling(lanes, vec, warps, row_steps, ksplit=ksplit)
             blocks = -(-problem.m // shape.block_m) * -(-problem.n // shape.block_n)
             if shape.block_n >= 2 * max(problem.n, 32) or shape.block_m >= 2 * problem.m or blocks < sms // 4:
                 continue
@@ -207,7 +192,7 @@ def tilings(problem: Problem, lengths: Int64s, arch: str, shared: SharedWork | N
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: RingSpmmTiling, shared: SharedWork | None = None) -> Plan:
-    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
     shared = shared or SharedWork()
     elapsed = shared.timer()
     packed = pack(operands.sparse, tiling, shared)
@@ -215,11 +200,11 @@ def make_plan(problem: Problem, operands: Operands, tiling: RingSpmmTiling, shar
     buffers = {**packed, "b": b, "c": np.empty((problem.m, problem.n), dtype=b.dtype)}
     grid = (len(packed["row_ids"]), -(-problem.n // tiling.block_n), 1)
     sizes = (problem.k, problem.n, tiling.steps(problem.k).size)
-    fill = {"FILL": vector_width(problem.n, tiling.value_bytes)}
+    fill = {"FILL": vector_width(problem.n, 4)}
     return tiling.plan("ring_spmm", grid, sizes, buffers, defines=fill, generate_ms=elapsed())
 
 
-@kernel("nnzbench", "spmm", "f32 f16", About("own", rank=130))
+@kernel("nnzbench", "spmm", "f32", About("own", rank=130))
 def ring(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """Own streaming SpMM whose warps advance several rows side by side at an even pace.
 

@@ -116,6 +116,13 @@ def test_tensor_cores_that_cannot_do_it_are_told():
         next(candidates(kernels()["sparse_block"], one, make_operands(one), CpuDevice(arch="sm_75")))
 
 
+def test_more_tokens_than_32_bits_count_are_told():
+    one = problem(2**31 // max(m for m, _ in NET.products.values()) + 1, 0)
+    network = composed.DecoderNetwork(one, make_operands(problem(1, 0)), CpuDevice())
+    with pytest.raises(Unsupported, match="32 bits"):
+        composed.steps(network, {}, False)
+
+
 @pytest.mark.parametrize("heads", [1, 8, 128, 2048])
 @pytest.mark.parametrize("cached", [1, 255, 600, 2048, 8193, 100_000])
 def test_splits_cover_all_tokens_and_none_is_empty(cached, heads):
