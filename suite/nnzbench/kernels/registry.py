@@ -161,6 +161,21 @@ class PlannedKernel:
     plans: Plans
 
 
+Find = Callable[[Problem, Operands, Device], Iterator[Candidate]]
+"""`VendorKernel.candidates` as a function."""
+
+
+@dataclass(frozen=True)
+class FoundKernel:
+    """A kernel that consists of its `candidates`: a library's, or one of whole networks."""
+
+    name: str
+    paper: str
+    ops: frozenset[str]
+    dtypes: frozenset[str]
+    candidates: Find
+
+
 def kernel(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Plans], PlannedKernel]:
     """Registers a function that yields plans as the kernel of its name; several `ops` or `dtypes` in one string."""
 
@@ -235,27 +250,12 @@ def baselines(op: str) -> tuple[str, ...]:
 
 def with_variant(kernel: AnyKernel, variant: str) -> AnyKernel:
     """The kernel with that one of its candidates alone; it ends when that is found."""
-    name, paper, ops, dtypes = kernel.name, kernel.paper, kernel.ops, kernel.dtypes
+    said = kernel.name, kernel.paper, kernel.ops, kernel.dtypes
     if isinstance(kernel, VendorKernel):
-        return _OneCandidate(name, paper, ops, dtypes, kernel, variant)
-
-    def plans(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        yield from _first_named(kernel.plans(problem, operands, arch), variant)
-
-    return PlannedKernel(name, paper, ops, dtypes, plans)
-
-
-@dataclass(frozen=True)
-class _OneCandidate:
-    name: str
-    paper: str
-    ops: frozenset[str]
-    dtypes: frozenset[str]
-    kernel: VendorKernel
-    variant: str
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        yield from _first_named(self.kernel.candidates(problem, operands, device), self.variant)
+        find = kernel.candidates
+        return FoundKernel(*said, lambda *asked: _first_named(find(*asked), variant))
+    plan = kernel.plans
+    return PlannedKernel(*said, lambda *asked: _first_named(plan(*asked), variant))
 
 
 Made = TypeVar("Made", Plan, Candidate)

@@ -12,7 +12,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.composed.decoder_products import DENSE, DecoderNetwork, Product, ProductFamily, overlaps
 from nnzbench.kernels.copies import each
-from nnzbench.kernels.registry import About, register
+from nnzbench.kernels.registry import About, FoundKernel, register
 from nnzbench.kernels.vendor.support import refusal
 
 SOURCE = "decoder_steps.cu"
@@ -248,21 +248,15 @@ def require(problem: Problem, name: str) -> None:
         raise Unsupported("weights are not 2:4 sparse")
 
 
-@dataclass(frozen=True)
-class Decoding:
-    """A kernel for decoders that consists of its candidates."""
+def _registered(name: str, found: Callable[[DecoderNetwork], Iterator[Candidate]], about: About) -> None:
+    """A kernel for decoders, which raises `Unsupported` for weights or a device that it is not for."""
 
-    name: str
-    found: Callable[[DecoderNetwork], Iterator[Candidate]]
-    paper: str = PAPER
-    ops: frozenset[str] = frozenset({"decoder"})
-    dtypes: frozenset[str] = frozenset({"f16"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """Those of the network. Raises `Unsupported` for weights or a device that it is not for."""
+    def candidates(problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         if not architecture(device.arch).has("mma_f16_k16"):
             raise Unsupported(f"tensor cores of {device.arch} do not multiply as attention does")
-        return self.found(DecoderNetwork(problem, operands, device))
+        return found(DecoderNetwork(problem, operands, device))
+
+    register(FoundKernel(name, PAPER, frozenset({"decoder"}), frozenset({"f16"}), candidates), about)
 
 
 def _networks(name: str, network: DecoderNetwork) -> Iterator[Candidate]:
@@ -356,10 +350,11 @@ ABOUT = {
 }
 """Of the kernels of whole networks, which choose by themselves."""
 for _name, _about in ABOUT.items():
-    register(Decoding(_name, functools.partial(_networks, _name)), replace(_about, nothing_to_tune=True))
+    _registered(_name, functools.partial(_networks, _name), replace(_about, nothing_to_tune=True))
 _STUDY = About("own", study=True, part=True)
-register(
-    Decoding("block_parts", _parts),
+_registered(
+    "block_parts",
+    _parts,
     replace(
         _STUDY,
         label="products of a block",
@@ -368,7 +363,8 @@ register(
         rank=283,
     ),
 )
-register(
-    Decoding("block_steps", _steps),
+_registered(
+    "block_steps",
+    _steps,
     replace(_STUDY, label="a block without its products", study_variants=lambda _: tuple(STEPS_ALONE), rank=284),
 )

@@ -13,31 +13,19 @@ Where there is a GPU, cuBLAS computes the dense products among the steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from nnzbench.core.architectures import sm_count
-from nnzbench.core.plan import (
-    Arg,
-    Array,
-    Candidate,
-    Dim3,
-    Launch,
-    Plan,
-    Prepared,
-    SharedWork,
-    Step,
-    Unsupported,
-    chain,
-)
+from nnzbench.core.plan import Arg, Array, Candidate, Dim3, Launch, Plan, Prepared, SharedWork, Step, Unsupported, chain
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.networks import HEADS, LAYERS, Block, MobileNet, blocks_of
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.registry import About, register
+from nnzbench.kernels.registry import About, FoundKernel, register
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.layers import bias_relu_plan, depthwise_plan, masked_softmax_plan, softmax_plan
 from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
@@ -132,29 +120,29 @@ Make = Callable[[str], Plan]
 """The plan under the variant's name."""
 
 
-@dataclass(frozen=True)
-class NetworkKernel:
+def _registered(
+    name: str,
+    paper: str,
+    makes: Callable[[Problem, Operands, str], Mapping[str, Make]],
+    about: About,
+    maths: tuple[str, ...] = MATHS,
+) -> None:
     """A kernel that computes a whole network, in each arithmetic of its dense products, fp32 alone off a GPU.
 
     `makes` gives its plans by variant; no plan outlives its candidate.
     """
 
-    name: str
-    paper: str
-    ops: frozenset[str]
-    makes: Callable[[Problem, Operands, str], Mapping[str, Make]]
-    maths: tuple[str, ...] = MATHS
-    dtypes: frozenset[str] = frozenset({"f32"})
+    def candidates(problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        for variant, make in makes(problem, operands, device.arch).items():
+            for math in maths if isinstance(device, GpuDevice) else MATHS[:1]:
 
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """One per plan and arithmetic; raises `Unsupported` as `makes` does."""
-        for name, make in self.makes(problem, operands, device.arch).items():
-            for math in self.maths if isinstance(device, GpuDevice) else MATHS[:1]:
+                def prepared(variant: str = variant, make: Make = make, math: str = math) -> Prepared:
+                    return prepare(device, make(variant), math)
 
-                def prepared(name: str = name, make: Make = make, math: str = math) -> Prepared:
-                    return prepare(device, make(name), math)
+                yield Candidate(f"{math}_{variant}", math, prepared)
 
-                yield Candidate(f"{math}_{name}", math, prepared)
+    network = frozenset({name.partition("_")[2]})
+    register(FoundKernel(name, paper, network, frozenset({"f32"}), candidates), about)
 
 
 def prepare(device: Device, plan: Plan, math: str) -> Prepared:
@@ -268,14 +256,10 @@ def _dense_mobilenet(problem: Problem, operands: Operands, arch: str) -> dict[st
     return {"default": lambda name: mobilenet_plan(name, net, operands, None)}
 
 
-register(  # only the first convolution is a dense product here: fp32 alone
-    NetworkKernel("sparse_mobilenet", f"{PAPER}, table IV", frozenset({"mobilenet"}), _sparse_mobilenet, MATHS[:1]),
-    About("paper", "sparse MobileNetV1", paper_variants="f32_heuristic$", rank=272),
-)
-register(
-    NetworkKernel("dense_mobilenet", DENSE, frozenset({"mobilenet"}), _dense_mobilenet),
-    replace(DENSE_ABOUT, label="dense MobileNetV1", rank=273),
-)
+_MOBILENET = About("paper", "sparse MobileNetV1", paper_variants="f32_heuristic$", rank=272)
+# only the first convolution is a dense product here: fp32 alone
+_registered("sparse_mobilenet", f"{PAPER}, table IV", _sparse_mobilenet, _MOBILENET, MATHS[:1])
+_registered("dense_mobilenet", DENSE, _dense_mobilenet, replace(DENSE_ABOUT, label="dense MobileNetV1", rank=273))
 
 
 class SparseHeads:
@@ -381,11 +365,6 @@ def _dense_transformer(problem: Problem, operands: Operands, arch: str) -> dict[
     }
 
 
-register(
-    NetworkKernel("sparse_transformer", f"{PAPER}, table III", frozenset({"transformer"}), _sparse_transformer),
-    About("paper", "sparse Transformer", frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270),
-)
-register(
-    NetworkKernel("dense_transformer", DENSE, frozenset({"transformer"}), _dense_transformer),
-    replace(DENSE_ABOUT, label="dense Transformer", rank=271),
-)
+_TRANSFORMER = About("paper", "sparse Transformer", frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270)
+_registered("sparse_transformer", f"{PAPER}, table III", _sparse_transformer, _TRANSFORMER)
+_registered("dense_transformer", DENSE, _dense_transformer, replace(DENSE_ABOUT, label="dense Transformer", rank=271))

@@ -12,7 +12,6 @@ import importlib
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -26,7 +25,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import Reference, dense_reference
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
-from nnzbench.kernels.registry import About, register
+from nnzbench.kernels.registry import About, FoundKernel, register
 
 CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14, "i8": 3, "f8": 28}
 """cudaDataType of the operands, by problem dtype."""
@@ -242,26 +241,19 @@ Found = Callable[[Problem, Operands, GpuDevice], Iterator[Candidate]]
 """A library's candidates for a problem on a GPU."""
 
 
-@dataclass(frozen=True)
-class LibraryKernel:
-    """A library's kernel that consists of its candidates."""
+def library(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Found], FoundKernel]:
+    """Registers a function that yields candidates as the kernel of its name; as `registry.kernel` does for plans.
 
-    name: str
-    paper: str
-    ops: frozenset[str]
-    dtypes: frozenset[str]
-    found: Found
+    The kernel raises `Unsupported` without a GPU, or without the library.
+    """
 
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """Those of a GPU. Raises `Unsupported` without one, or without the library."""
-        return self.found(problem, operands, require_gpu(device, self.name))
+    def made(found: Found) -> FoundKernel:
+        name = found.__name__
 
+        def candidates(problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+            return found(problem, operands, require_gpu(device, name))
 
-def library(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Found], LibraryKernel]:
-    """Registers a function that yields candidates as the kernel of its name; as `registry.kernel` does for plans."""
-
-    def made(found: Found) -> LibraryKernel:
-        one = LibraryKernel(found.__name__, paper, frozenset(ops.split()), frozenset(dtypes.split()), found)
+        one = FoundKernel(name, paper, frozenset(ops.split()), frozenset(dtypes.split()), candidates)
         register(one, about)
         return one
 
