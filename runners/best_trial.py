@@ -28,7 +28,8 @@ import pandas as pd
 
 from nnzbench import devices
 from nnzbench.advise import estimate, layer
-from nnzbench.advise.measured import BUDGET_S, Asked, Question, known_times, unrecorded
+from nnzbench.advise.layer import BUDGET_S, Question
+from nnzbench.advise.measured import Asked, known_times, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
 from nnzbench.bench.session import Session, open_session
 from nnzbench.core import paths

@@ -22,12 +22,12 @@ except ImportError:
     raise ImportError("nnzbench.torch needs PyTorch: pip install 'nnzbench[torch]'") from None
 
 from nnzbench.advise import api
+from nnzbench.advise.layer import BUDGET_S, PACKED_WIDTHS
 from nnzbench.advise.operators import archive
 from nnzbench.advise.operators.archive import Archive, Saved
 from nnzbench.advise.operators.arrays import ALIGNMENT, OperatorError
 from nnzbench.advise.operators.make import Family, family
 from nnzbench.advise.operators.operator import Operator
-from nnzbench.advise.packing import WIDTHS
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels import registry
 
@@ -117,7 +117,12 @@ class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
 
     @classmethod
     def from_linear(
-        cls, linear: nn.Linear, tokens: int | Sequence[int] = WIDTHS, *, budget: float = 60.0, keep_dense: bool = True
+        cls,
+        linear: nn.Linear,
+        tokens: int | Sequence[int] = PACKED_WIDTHS,
+        *,
+        budget: float = BUDGET_S,
+        keep_dense: bool = True,
     ) -> SparseLinear:
         """Chooses kernels for the layer's weights, where they lie, by at most so many `tokens`.
 

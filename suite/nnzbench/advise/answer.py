@@ -18,6 +18,8 @@ SURELY = 1.25
 """Times as fast as dense that a kernel must be by its time at more columns to be the verdict at fewer."""
 _MUCH_LESS = 0.95
 """Share of a time from which on another is named as faster with other numbers."""
+_BY_BYTES, _NEARLY_NONE = 10, 0.98
+"""Times fewer bytes that weights of so many zeros must have in a kernel's format for a guess to be the verdict."""
 _FREE_MATH = frozenset({"winograd"})
 """Classes that are as good as their problem's type, but for rounding."""
 
@@ -148,8 +150,9 @@ class Verdict:
     other: Entry | None = None
     """Where a sparse kernel is chosen, the baseline; where dense is, the fastest sparse kernel."""
     reason: str = ""
-    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`; `unknown` where none is,
-    as the other has no time and is faster than dense on the GPU most like this one; else empty."""
+    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`; `even` where the two
+    estimates' intervals overlap, `bytes` where a guess is chosen by the bytes that it moves; `unknown` where none is
+    chosen, as the other has no time and is faster than dense on the GPU most like this one; else empty."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +190,9 @@ class Answer:
     def verdict(self, width: Width) -> Verdict:
         """The fastest in the precision asked for; dense where an estimate that says otherwise can't be trusted.
 
-        That is below `FEW_ZEROS`, where either side is a guess, where a time at more columns is not shorter by
-        `SURELY`, and (measured too) where sparse is slower with its weights from memory.
+        That is below `FEW_ZEROS`, where either side is a guess (but of nearly no nonzeros, whose bytes decide), where a
+        time at more columns is not shorter by `SURELY`, and (measured too) where sparse is slower with its weights from
+        memory.
         """
         found = self._by_times(width)
         rival = next((one for one in width.entries if one.wins_on and one.math == self.dtype), None)
@@ -203,14 +207,19 @@ class Answer:
             return Verdict(sure[0] if sure else None, None, "" if sure or fastest is None else "guess")
         limit = dense.us or 0.0
         if fastest is None or (fastest.us or 0.0) > limit:
-            return Verdict(dense, fastest)
+            return Verdict(dense, fastest, "even" if fastest and _overlap(dense, fastest) else "")
         if self.estimated and self.sparsity < FEW_ZEROS:
             return Verdict(dense, fastest, "few zeros")
         faster = [one for one in sure if one.doubt * (one.us or 0.0) <= limit]
+        fewer = _BY_BYTES * (fastest.memory_bytes or math.inf) <= (dense.memory_bytes or 0)
+        if not faster and self.sparsity >= _NEARLY_NONE and fewer and SURELY * (fastest.us or 0.0) <= limit:
+            return Verdict(fastest, dense, "bytes")
         if dense.guess or not faster:
             return Verdict(dense, fastest, "guess")
         chosen = next((one for one in faster if not self._slower_from_memory(one, dense)), None)
-        return Verdict(chosen, dense) if chosen else Verdict(dense, faster[0], "cold")
+        if chosen is None:
+            return Verdict(dense, faster[0], "cold")
+        return Verdict(chosen, dense, "even" if _overlap(chosen, dense) else "")
 
     @staticmethod
     def _slower_from_memory(one: Entry, dense: Entry) -> bool:
@@ -221,6 +230,13 @@ class Answer:
     def wrong(self) -> list[Entry]:
         """Entries that computed something else than float64 does."""
         return [entry for width in self.widths for entry in width.entries if entry.wrong]
+
+
+def _overlap(one: Entry, other: Entry) -> bool:
+    """Whether two estimates may as well be the other way round."""
+    if one.interval is None or other.interval is None:
+        return False
+    return one.interval[0] <= other.interval[1] and other.interval[0] <= one.interval[1]
 
 
 def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -267,6 +283,12 @@ def _sentence(answer: Answer, width: Width) -> str:
         alone = "no sparse kernel is timed" if chosen.dense else "there is no dense time to compare with"
         return f"{chosen.label} takes {about_so}{us_text(chosen.us, answer.estimated)} {at}{guess}; {alone}"
     ratio = times_as_fast(chosen.us or math.inf, other.us or 0.0)
+    if found.reason == "even":
+        times = " and ".join(f"{one.label} ({us_text(one.us, True)})" for one in (chosen, other))
+        return f"About even {at}: {times} differ by less than such estimates are off"
+    if found.reason == "bytes":
+        text = f"{ratio_text(ratio, True)}x faster than {_name(other)} {at}"
+        return f"{chosen.label} is probably {text}: nothing as sparse is recorded, but its bytes are few"
     if not chosen.dense:
         by = f", by its time {_at(answer.op, chosen.as_width)}" if chosen.as_width else ""
         return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}{by}"

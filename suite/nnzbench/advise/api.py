@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from numbers import Real
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ import scipy
 from nnzbench import devices
 from nnzbench.advise import estimate, layer, measured, packing, recorded
 from nnzbench.advise.answer import Answer
-from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
-from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
+from nnzbench.advise.layer import BUDGET_S, EXPERIMENT, Layer, Op, Pattern
 from nnzbench.advise.operators.archive import Packing, Saved, load_operator
-from nnzbench.advise.operators.arrays import ITEM_BYTES, OperatorError, is_torch
+from nnzbench.advise.operators.arrays import OperatorError, is_torch
 from nnzbench.advise.operators.make import make, remake
 from nnzbench.advise.operators.operator import Operator
 from nnzbench.advise.operators.tokens import kernels_for
@@ -64,24 +63,16 @@ def best(
     Raises `MatrixError` for a matrix that can't be read or a question that can't be asked, `RecordError` where nothing
     is recorded to estimate from, `Unsupported` without the device.
     """
-    asked = _tuple(kernels)
-    _require(op, pattern, dtype, asked, budget, image)
-    widths = widths_of(op, _tuple(n))
+    asked = layer.question(op, n, dtype, kernels, budget, image, pad, stride, gpu=gpu, device=device, out=out)
     one = as_layer(matrix, pattern)
-    if gpu is not None and (device is not None or out is not None):
-        raise MatrixError(f"gpu={gpu!r} estimates from records: it runs on no device and writes nothing to out.")
-    if image is None and (pad, stride) != (0, 1):
-        raise MatrixError("pad and stride are of a convolution's input: give its size as image=(height, width).")
-    whole = None if image is None else Image(*image, pad, stride)
-    question = Question(widths, op, dtype, asked, float(budget), whole)
     if gpu is not None:
-        return estimate.answer(one, question, recorded.load(gpu, recorded.usual_folders()))
+        return estimate.answer(one, asked, recorded.load(gpu, recorded.usual_folders()))
     session = _session(device)
     if out is None:
-        return measured.answer(one, question, session, Kept(), RunProgress(), _known(device))
+        return measured.answer(one, asked, session, Kept(), RunProgress(), _known(device))
     folder = Path(out) / session.device.gpu / EXPERIMENT
     with Results(folder, True, False, session.environment, lambda note: None) as results:
-        return measured.answer(one, question, session, results, RunProgress(), _known(device))
+        return measured.answer(one, asked, session, results, RunProgress(), _known(device))
 
 
 def operator(
@@ -99,19 +90,16 @@ def operator(
     against float64 first. Raises `OperatorError` where no kernel takes the matrix, `MatrixError` and `Unsupported` as
     `best` does.
     """
-    if not is_width(n):
+    if not layer.is_width(n):
         raise OperatorError(f"n must be a whole number from 1, not {n!r}")
-    if dtype is not None and dtype not in ITEM_BYTES:
-        raise OperatorError(unknown("dtype", str(dtype), ITEM_BYTES))
+    asked = layer.question("spmm", n, dtype, None, budget, None, 0, 1)
     able = kernels_for("columns", registry.kernels())
     if kernel is not None and kernel not in able:
         raise OperatorError(unknown("kernel that packs weights", kernel, able))
-    _require_budget(budget)
-    one = as_layer(matrix)
-    session = _session(device)
-    problem = one.problem("spmm", int(n), dtype or one.dtype)
+    one, session = as_layer(matrix), _session(device)
+    problem = one.problem("spmm", int(n), asked.dtype or one.dtype)
     names = None if kernel is None else [kernel]
-    return make(problem, one.operands(problem), session, RunProgress(), names, float(budget))
+    return make(problem, one.operands(problem), session, RunProgress(), names, asked.budget_s)
 
 
 def load(folder: str | Path, *, device: str | None = None, trust: bool = False) -> Operator:
@@ -134,7 +122,7 @@ def packed_layer(
     `OperatorError` where the budget is too short for any sparse kernel.
     """
     one, session = as_layer(matrix), _session(device)
-    question = Question(widths_of("spmm", _tuple(tokens)), budget_s=float(budget), crossover=False)
+    question = replace(layer.question("spmm", tokens, None, None, budget, None, 0, 1), crossover=False)
     packer = packing.packer(session, True)
     if not packer.recall(one, question):
         answered = measured.answer(one, question, session, Kept(), RunProgress(), _known(device))
@@ -154,38 +142,13 @@ def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:
         return layer.from_matrix(matrix)
     if scipy.sparse.issparse(matrix):
         return layer.from_matrix(from_scipy("matrix", matrix))
-    kind: DType = "f32"
+    kind = layer.DTYPES.get(str(getattr(matrix, "dtype", "")).removeprefix("torch."), "f32")
     if is_torch(matrix):
-        kind = {"torch.float16": "f16", "torch.bfloat16": "bf16"}.get(str(matrix.dtype), "f32")  # type: ignore[assignment]
         matrix = matrix.detach().cpu().float().numpy()
     if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fbiu":
         raise MatrixError(f"a {type(matrix).__name__} is no matrix: give a file, a SciPy matrix, an array or a tensor")
-    if matrix.dtype == np.float16:
-        kind = "f16"
     made = layer.from_matrix(files.from_array("matrix", matrix), dtype=kind)
     return Layer(made.label, made.matrix, tuple(map(int, matrix.shape)), made.source, made.dtype)
-
-
-def _tuple(given: Any) -> tuple[Any, ...] | None:
-    if given is None:
-        return None
-    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-
-
-def _require(op: Any, pattern: Any, dtype: Any, kernels: Iterable[Any] | None, budget: Any, image: Any) -> None:
-    """Raises `MatrixError` for the first argument of `best` that can't be."""
-    given = [("op", op, OPS), ("pattern", pattern, PATTERNS), ("dtype", dtype or "f32", ITEM_BYTES)]
-    for what, name, known in (*given, *(("kernel", name, registry.kernels()) for name in kernels or ())):
-        if name not in known:
-            raise MatrixError(unknown(what, str(name), known))
-    _require_budget(budget)
-    if image is not None and not (isinstance(image, tuple) and len(image) == 2 and all(map(is_width, image))):
-        raise MatrixError(f"the image is (height, width), not {image!r}.")
-
-
-def _require_budget(budget: Any) -> None:
-    if not isinstance(budget, Real) or not float(budget) > 0:
-        raise MatrixError(f"the budget is a number of seconds above 0, not {budget!r}.")
 
 
 @functools.cache

@@ -15,8 +15,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Near, Width, ranked
-from nnzbench.advise.layer import Layer, unfit
-from nnzbench.advise.measured import Question
+from nnzbench.advise.layer import Layer, Question, unfit
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.core.plan import Unsupported
@@ -25,7 +24,6 @@ from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.kernels.registry import Kernel, about, baselines, kernels
 from nnzbench.papers.predict.estimator import FAR_OCTAVES, Model, Sizes
-from nnzbench.papers.predict.records import UNJUDGED, cannot
 from nnzbench.results.crossover import WIDEST, crossing
 from nnzbench.results.records.record import RecordError
 
@@ -76,7 +74,7 @@ def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = T
         raise RecordError(_too_little(question, dtype, recorded, widths))
     crossover = crossing(curve) if layer.matrix.sparsity >= FEW_ZEROS else None
     return Answer(
-        layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
+        layer.title, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
         crossover, " ".join(filter(None, (layer.note, recorded.note))), curve,
     )  # fmt: skip
 
@@ -99,15 +97,21 @@ class _Asked:
         self._names = baselines(question.op) if question.kernels is None else question.kernels
         self._takers = Takers(layer, recorded.arch, every)
         self._kind = layer.kind
+        self._unjudged: set[tuple[str, str]] = set()
         found = recorded.models(question.op, dtype)
         self._lacking = {key[:2]: self._lacks(*key[:2]) for key in found if key[0] in self._names}
         self.models: Models = {key: model for key, model in found.items() if not self._lacking.get(key[:2], "no name")}
 
     def _lacks(self, kernel: str, math_class: str) -> str:
         """Why a GPU without records has no time of the kernel; empty where it has, or has records."""
-        carry = self._recorded.carry(kernel, math_class)
-        reason = "" if carry is None else cannot(kernel, math_class, self._recorded.arch)
-        return reason or (UNJUDGED if carry and math.isnan(carry.within) else "")
+        if (carry := self._recorded.carry(kernel, math_class)) is None:
+            return ""
+        from nnzbench.papers.predict.records import UNJUDGED, cannot  # loads the papers' pages
+
+        if reason := cannot(kernel, math_class, self._recorded.arch):
+            return reason
+        self._unjudged |= {(kernel, math_class)} if math.isnan(carry.within) else set()
+        return UNJUDGED if math.isnan(carry.within) else ""
 
     def width(self, n: int) -> Width:
         """The answer for one width."""
@@ -121,13 +125,12 @@ class _Asked:
             entry, near[key] = self._estimated(key, problem, sizes, hot, cold)
             entries.append(entry)
         known = {entry.kernel for entry in entries}
-        unknown = [key for key, reason in self._lacking.items() if reason == UNJUDGED]
-        rival, where = self._rival(unknown, sizes)
+        rival, where = self._rival(self._unjudged, sizes)
         for key, reason in self._lacking.items():
             if reason:
                 known.add(key[0])
                 wins_on = where if key == rival else ""
-                entries.append(Entry(*key, reason=reason, unestimated=key in unknown, wins_on=wins_on))
+                entries.append(Entry(*key, reason=reason, unestimated=key in self._unjudged, wins_on=wins_on))
         few = {} if self._recorded.target else self._recorded.few(self._question.op, self._dtype)
         for key, rows in few.items():
             if key[0] in self._names and (*key, "hot") not in models and (*key, "cold") not in models:
@@ -142,7 +145,7 @@ class _Asked:
         nearby = near[best.kernel, best.math] if best else ()
         return Width(n, ranked(entries), near=nearby, pruned=self._pruned(problem, sizes))
 
-    def _rival(self, unknown: list[tuple[str, str]], sizes: Sizes) -> tuple[tuple[str, str] | None, str]:
+    def _rival(self, unknown: set[tuple[str, str]], sizes: Sizes) -> tuple[tuple[str, str] | None, str]:
         """Of sparse kernels without a time here, the one that is fastest on the recorded GPU if it beats dense there,
         and that GPU's name."""
         if not unknown or self._recorded.source is None or self._layer.matrix.sparsity < FEW_ZEROS:
@@ -151,7 +154,9 @@ class _Asked:
         hot = {key[:2]: model for key, model in there.items() if key[1:] == (self._dtype, "hot")}
         us = {key: float(model.at([sizes])[0]) for key, model in hot.items() if not model.guess(sizes)}
         dense = min((one for key, one in us.items() if about(key[0]).work == "dense"), default=0.0)
-        ahead = {key: us[key] for key in unknown if us.get(key, dense) < dense and about(key[0]).work != "dense"}
+        ahead = {
+            key: us[key] for key in sorted(unknown) if us.get(key, dense) < dense and about(key[0]).work != "dense"
+        }
         return (min(ahead, key=ahead.__getitem__), self._recorded.source.name) if ahead else (None, "")
 
     def _pruned(self, problem: Problem, sizes: Sizes) -> Entry | None:

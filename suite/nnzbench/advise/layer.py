@@ -1,23 +1,27 @@
-"""A layer as it is asked about: a matrix out of a file or of no file, and the problems that it poses."""
+"""A layer as it is asked about: a matrix out of a file or of no file, the question, and the problems that it poses."""
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from numbers import Real
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import files, index
 from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
+from nnzbench.data.problems.experiment import unknown
 from nnzbench.data.problems.operands import Operands, operands_of, round_to
 from nnzbench.data.problems.problem import ConvShape, DType, Problem, name_of
 from nnzbench.data.problems.sources import load_sparse
+from nnzbench.kernels import registry
 from nnzbench.results.records.describe import UNSTRUCTURED, pattern_of
 
 EXPERIMENT = "mine"
@@ -38,7 +42,21 @@ _MOST_WEIGHTS = 1 << 31
 _MADE_BYTES = 60
 """Memory for each nonzero of a generated pattern while it is drawn."""
 _BY_RANGE: tuple[DType, ...] = ("f16", "bf16", "f32")
-_DTYPES: dict[str, DType] = {"float16": "f16", "bfloat16": "bf16"}
+DTYPES: dict[str, DType] = {
+    "f32": "f32", "f16": "f16", "bf16": "bf16", "fp32": "f32", "fp16": "f16", "float32": "f32", "float16": "f16",
+    "bfloat16": "bf16", "float": "f32", "half": "f16",
+}  # fmt: skip
+"""Types by what people, files and PyTorch call them."""
+_AXES: dict[Op, int] = {"conv2d": 4, "conv1d": 3}
+"""Of the weights that an op takes from a checkpoint; others take matrices."""
+_EMBEDDING = re.compile(r"(^|\.)(embed(_tokens|_positions|_in|ding)?|wte|wpe|\w*embeddings)(\.weight)?$")
+"""Names of what is looked up in, and multiplied by nothing."""
+BUDGET_S = 60.0
+"""Seconds for one matrix, all widths together."""
+WIDTHS = (1, 32, 256)
+"""Columns that are asked about where none are named."""
+PACKED_WIDTHS = (1, 8, 16, 32, 64)
+"""Most tokens that packed layers' choices are for, where none are named."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +67,78 @@ class Image:
     width: int
     pad: int = 0
     stride: int = 1
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every layer."""
+
+    ns: tuple[int, ...]
+    op: Op = "spmm"
+    dtype: DType | None = None
+    """None: each layer's own."""
+    kernels: tuple[str, ...] | None = None
+    budget_s: float = BUDGET_S
+    """Of all layers together."""
+    image: Image | None = None
+    crossover: bool = True
+    """Whether to look for the crossover at widths that were not asked for."""
+
+
+def question(
+    op: Any, n: Any, dtype: Any, kernels: Any, budget: Any, image: Any, pad: Any, stride: Any, **of_device: Any
+) -> Question:
+    """The question that these are, as the command and Python ask it. Raises `MatrixError` for the first that can't be.
+
+    `of_device`: `device` and `out`, which an estimate for a `gpu` has none of.
+    """
+    named = [("kernel", one, registry.kernels()) for one in tuple_of(kernels) or ()]
+    for what, name, known in (("op", op, OPS), *named):
+        if name not in known:
+            raise MatrixError(unknown(what, str(name), known))
+    if not isinstance(budget, Real) or not float(budget) > 0:
+        raise MatrixError(f"the budget is a number of seconds above 0, not {budget!r}.")
+    if of_device.pop("gpu", None) is not None and any(one is not None for one in of_device.values()):
+        raise MatrixError("an estimate for a GPU is made from records: it runs on no device and writes nothing to out.")
+    if image is not None and not (isinstance(image, tuple) and len(image) == 2 and all(map(is_width, image))):
+        raise MatrixError(f"the image is (height, width), not {image!r}.")
+    pad, stride = pad or 0, stride or 1
+    if op not in _AXES and (image, pad, stride) != (None, 0, 1):
+        raise MatrixError(f"image, pad and stride are of a convolution's input: {op} has none.")
+    whole = None if image is None else Image(*image, pad, stride)
+    return Question(widths_of(op, tuple_of(n)), op, dtype_of(dtype), tuple_of(kernels), float(budget), whole)
+
+
+def tuple_of(given: Any) -> tuple[Any, ...] | None:
+    """One or several, as a tuple; None for None."""
+    if given is None:
+        return None
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+
+
+def is_width(n: Any) -> bool:
+    """Whether it is a whole number from 1, NumPy's included."""
+    return isinstance(n, int | np.integer) and n is not True and int(n) >= 1
+
+
+def widths_of(op: Op, asked: Sequence[Any] | None) -> tuple[int, ...]:
+    """The widths to ask about: those given, each once, or the usual ones. Raises `MatrixError` for impossible ones."""
+    if asked is None:
+        return (1,) if op == "spmv" else WIDTHS
+    if not asked or not all(map(is_width, asked)):
+        raise MatrixError(f"n must be whole numbers from 1, not {', '.join(map(repr, asked)) or 'none at all'}.")
+    widths = tuple(dict.fromkeys(int(n) for n in asked))
+    if op == "spmv" and widths != (1,):
+        raise MatrixError("a matrix times a vector has one column: spmv goes with n = 1 alone.")
+    return widths
+
+
+def dtype_of(given: Any) -> DType | None:
+    """The type of that name (`f16`, `fp16`, `half`, `torch.float16`); None for None. Raises `MatrixError`."""
+    name = str(given).removeprefix("torch.").lower()
+    if given is not None and name not in DTYPES:
+        raise MatrixError(f"unknown dtype '{given}': choose from f32, f16, bf16 (or fp32, fp16, float16, half, ...)")
+    return None if given is None else DTYPES[name]
 
 
 @dataclass(frozen=True)
@@ -67,6 +157,11 @@ class Layer:
     """How its weights became a matrix, where that is not plain."""
     name: str = ""
     """Of its tensor in the file, empty where that holds one matrix."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in an answer: as its file has it."""
+        return self.name or self.label
 
     def problem(self, op: Op, n: int, dtype: DType, image: Image | None = None) -> Problem:
         """The problem of `n` columns (sddmm: products of length n; convolutions: n images).
@@ -114,9 +209,8 @@ class Layer:
     def _convolution(self, op: Op, n: int, image: Image | None) -> ConvShape | None:
         if op not in ("conv2d", "conv1d"):
             return None
-        axes = 4 if op == "conv2d" else 3
-        if len(self.shape) != axes:
-            raise MatrixError(f"{self.label}: {op} needs weights of {axes} axes, these have the shape {self.shape}.")
+        if len(self.shape) != _AXES[op]:
+            raise MatrixError(f"{self.label}: {op} needs weights of {_AXES[op]} axes, not of the shape {self.shape}.")
         if image is None:
             raise MatrixError(f"{self.label}: {op} needs the size of its input: add --image HEIGHTxWIDTH.")
         filters, channels, r, s = self.shape if op == "conv2d" else (*self.shape[:2], 1, self.shape[2])
@@ -135,23 +229,37 @@ def is_size(text: str) -> bool:
 
 
 def load(
-    texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "uniform", every: bool = False
+    texts: Sequence[str],
+    match: Sequence[str] = (),
+    pattern: Pattern = "uniform",
+    op: Op = "spmm",
+    apart: list[str] | None = None,
 ) -> list[Layer]:
     """The layers that the arguments name: files (`FILE`, `FILE::tensor`) and sizes (`4096x11008@0.9`).
 
-    With `every`, a checkpoint without a name or a pattern stands for all of its matrices.
-    Raises `MatrixError`, one sentence, for what names none.
+    With `apart`, a checkpoint of several without a name or a `match` stands for all of its layers that `op` takes, and
+    the names of its other matrices are added there. Raises `MatrixError`, one sentence, for what names none.
     """
-    layers = []
+    if pattern not in PATTERNS:
+        raise MatrixError(unknown("pattern", str(pattern), PATTERNS))
+    layers: list[Layer] = []
     for text in texts:
         spec = _SPEC.fullmatch(text)
         if not spec and _ALMOST.fullmatch(text) and not os.path.lexists(text):
             raise MatrixError(f"{text}: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9.")
         if spec:
             layers.append(_generated(text, spec, pattern))
+        elif apart is not None and not match and len(names := files.names(text)) > 1:
+            looked_up = list(filter(_EMBEDDING.search, names)) if op not in _AXES else []
+            products = [glob.escape(one) for one in names if one not in looked_up]
+            found = [*map(_layer, files.read(text, products))] if products else []
+            taken = [one for one in found if len(one.shape) == _AXES.get(op, 2)]
+            if not taken:
+                raise MatrixError(f"{text}: none of its {len(names)} matrices is a layer of {op}: see --op, --match.")
+            layers += taken
+            apart += [*looked_up, *(one.title for one in found if one not in taken)]
         else:
-            named = match or (("*",) if every and files.holds_many(text) else ())
-            layers += map(_layer, files.read(text, named))
+            layers += map(_layer, files.read(text, match))
     return layers
 
 
@@ -161,15 +269,18 @@ def from_matrix(matrix: CSR, dtype: DType = "f32") -> Layer:
 
 
 def _layer(found: files.Matrix) -> Layer:
-    matrix, note = found.csr, ""
+    matrix, notes = found.csr, ["unpacked from compressed-tensors' sparse-bitmask"] * found.bitmask
     if not found.valued:
         rng = np.random.default_rng([0, 0xA])
         matrix = matrix.with_values(rng.standard_normal(matrix.nnz, dtype=np.float32))
     if len(found.shape) > 2:
         rest = " x ".join(map(str, found.shape[1:]))
-        note = f"weights of {found.shape[0]} filters by {rest} taken as a {matrix.m} x {matrix.k} matrix"
+        notes.append(f"weights of {found.shape[0]} filters by {rest} taken as a {matrix.m} x {matrix.k} matrix")
+        if math.prod(found.shape[2:]) > 1:
+            notes[-1] += ", what im2col takes not counted: --op conv2d --image HxW asks about the convolution"
     name = "".join(one if one.isprintable() and one != " " else "_" for one in found.label)  # surrogates are not
-    return Layer(name, matrix, found.shape, f"file:{name}", _DTYPES.get(found.dtype, "f32"), note, found.name)
+    dtype = DTYPES.get(found.dtype, "f32")
+    return Layer(name, matrix, found.shape, f"file:{name}", dtype, "; ".join(notes), found.name)
 
 
 def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:

@@ -10,12 +10,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
-
-import numpy as np
+from typing import cast
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
-from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
+from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op, Question
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import Recorded, load, usual_folders
 from nnzbench.bench.attempts import Attempts
@@ -26,7 +24,6 @@ from nnzbench.bench.timing import BEHIND, StoppingRule
 from nnzbench.bench.trial import Outcome
 from nnzbench.core.plan import Candidate
 from nnzbench.core.progress import RunProgress, Within
-from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems.experiment import OF_MODELS, USUAL, Policy
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Problem, name_of
@@ -36,50 +33,11 @@ from nnzbench.results.crossover import WIDEST, crossing
 from nnzbench.results.records.folder import Results
 from nnzbench.results.records.record import Record, RecordError
 
-BUDGET_S = 60.0
-"""Seconds for one matrix, all widths together."""
-MOST_BUDGET_S = 180.0
-"""Seconds for all matrices of a call where none are named."""
 ALIKE_NONZEROS, ALIKE_SPREAD = 0.03, 0.1
 """Layers of one kind differ by so much at most: in their nonzeros relatively, in the row lengths' coefficient of
 variation absolutely."""
-WIDTHS = (1, 32, 256)
-"""Columns that are asked about where none are named."""
 MOST_EXTRA = 8
 """Widths that it looks at unasked."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of every layer."""
-
-    ns: tuple[int, ...]
-    op: Op = "spmm"
-    dtype: DType | None = None
-    """None: each layer's own."""
-    kernels: tuple[str, ...] | None = None
-    budget_s: float = BUDGET_S
-    """Of all layers together."""
-    image: Image | None = None
-    crossover: bool = True
-    """Whether to look for the crossover at widths that were not asked for."""
-
-
-def is_width(n: Any) -> bool:
-    """Whether it is a whole number from 1, NumPy's included."""
-    return isinstance(n, int | np.integer) and n is not True and int(n) >= 1
-
-
-def widths_of(op: Op, asked: Sequence[Any] | None) -> tuple[int, ...]:
-    """The widths to ask about: those given, each once, or the usual ones. Raises `MatrixError` for impossible ones."""
-    if asked is None:
-        return (1,) if op == "spmv" else WIDTHS
-    if not asked or not all(map(is_width, asked)):
-        raise MatrixError(f"n must be whole numbers from 1, not {', '.join(map(repr, asked)) or 'none at all'}.")
-    widths = tuple(dict.fromkeys(int(n) for n in asked))
-    if op == "spmv" and widths != (1,):
-        raise MatrixError("a matrix times a vector has one column: spmv goes with n = 1 alone.")
-    return widths
 
 
 def known_times(session: Session, without: frozenset[str] = frozenset()) -> Recorded | None:
@@ -127,10 +85,9 @@ def answers(
     for at, (first, *others) in enumerate(groups):
         share = replace(question, budget_s=max(0.0, ends - session.clock()) / (len(groups) - at))
         found = answer(first, share, session, results, within, known)
-        name = first.name or first.label
         for layer in (first, *others):
             same = layer is first
-            yield layer, found if same else _like(layer, name, found, question.image, session, results, within)
+            yield layer, found if same else _like(layer, first.title, found, question.image, session, results, within)
             if many:
                 progress.advance()
 
@@ -163,7 +120,7 @@ def _like(
         widths.append(replace(width, entries=ranked(there), tried=int(chosen is not None)))
     note = " ".join(filter(None, (layer.note, f"Of the kind of {found.label}, whose choice and dense times it has.")))
     return replace(
-        found, label=layer.label, nnz=layer.matrix.nnz, widths=tuple(widths), note=note, problems=tuple(problems),
+        found, label=layer.title, nnz=layer.matrix.nnz, widths=tuple(widths), note=note, problems=tuple(problems),
         like=first,
     )  # fmt: skip
 
@@ -223,7 +180,7 @@ def answer(
                 break
             points += found
     return Answer(
-        layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, session.device.gpu,
+        layer.title, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, session.device.gpu,
         False, tuple(widths), crossing(points) if question.op == "spmm" else None, layer.note,
         tuple(sorted(points)), tuple(problems),
     )  # fmt: skip

@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
-from nnzbench.advise.layer import Layer
-from nnzbench.advise.measured import Question
+from nnzbench.advise.layer import Layer, Question
 from nnzbench.advise.operators.archive import Archive, Facts, Key, Packing, Saved, canonical, keep, recall
 from nnzbench.advise.operators.arrays import OperatorError
 from nnzbench.advise.operators.make import draft, make
@@ -20,8 +19,6 @@ from nnzbench.data.problems.operands import Operands, operands_of
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import Kernel, kernels, with_variant
 
-WIDTHS = (1, 8, 16, 32, 64)
-"""Most tokens that choices are for, where none are named."""
 LEAST_ZEROS = 0.25
 """Share of zeros from which on a layer counts as pruned."""
 _CLOSE = 1.3
@@ -41,7 +38,7 @@ def prunable(layers: Iterable[Layer]) -> tuple[list[Layer], list[Layer]]:
     Raises `MatrixError` where none is pruned, or two have one name.
     """
     linear = [one for one in layers if len(one.shape) == 2]
-    names = [name_of(one) for one in linear]
+    names = [one.title for one in linear]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise MatrixError(f"two layers are named '{twice}', and one file can't hold both.")
@@ -49,11 +46,6 @@ def prunable(layers: Iterable[Layer]) -> tuple[list[Layer], list[Layer]]:
     if not pruned:
         raise MatrixError(f"no matrix of a linear layer has {100 * LEAST_ZEROS:.0f} % zeros: nothing is to be packed.")
     return pruned, [one for one in linear if one.matrix.sparsity < LEAST_ZEROS]
-
-
-def name_of(layer: Layer) -> str:
-    """Of its tensor, or of its file where that holds one matrix."""
-    return layer.name or layer.label
 
 
 def unpruned(layer: Layer) -> Packing:
@@ -122,7 +114,7 @@ class Packer:
         return Archive(self.gpu, self.arch, self.driver, self.layers, self.weights)
 
     def _take(self, layer: Layer, found: Packing, weights: CSR) -> None:
-        self.layers[name_of(layer)], self.weights[name_of(layer)] = found, weights
+        self.layers[layer.title], self.weights[layer.title] = found, weights
 
     def _key(self, layer: Layer, question: Question) -> tuple[Key, CSR]:
         dtype = question.dtype or layer.dtype

@@ -22,17 +22,14 @@ from nnzbench.advise.layer import Op
 from nnzbench.advise.operators.arrays import ITEM_BYTES
 from nnzbench.core import paths
 from nnzbench.core.architectures import architecture
-from nnzbench.core.gpus import Gpu, gpus
-from nnzbench.core.gpus import gpu as data_sheet
-from nnzbench.core.plan import Unsupported, one_line
+from nnzbench.core.gpus import Gpu, gpus, meant, named
+from nnzbench.core.plan import one_line
 from nnzbench.data.matrices import index
-from nnzbench.data.problems.experiment import USUAL
+from nnzbench.data.problems.experiment import CHECKS, USUAL
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.papers.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
 from nnzbench.papers.predict.model import alike
-from nnzbench.papers.predict.records import error_bar, library_factor
-from nnzbench.results.nearby import CHECKS
 from nnzbench.results.records import files, shown
 from nnzbench.results.records.describe import UNSTRUCTURED, class_of, pattern_of
 from nnzbench.results.records.folder import refuse_links
@@ -98,6 +95,8 @@ class Recorded:
         """How the kernel's times become those of the target; None where these are its own."""
         if self.target is None or self.source is None:
             return None
+        from nnzbench.papers.predict.records import error_bar, library_factor  # loads the papers' pages
+
         bar = error_bar(kernel, math_class, self.source, self.target)
         return Carry(self.source, self.target, library_factor(kernel, math_class, self.source, self.target), bar)
 
@@ -185,6 +184,15 @@ def usual_folders() -> list[Path]:
     return list(dict.fromkeys([paths.results(), paths.reports(), paths.published()]))
 
 
+def find(gpu: str, folders: Sequence[Path]) -> str:
+    """The slug that has records there or a line of `datasets/gpus.csv`. Raises `RecordError` for several or none."""
+    known = files.gpus_of(*folders)
+    if not (slugs := [one] if (one := files.gpu_among(gpu, known)) else named(gpu, gpus())):
+        there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
+        raise RecordError(f"nothing is recorded on '{gpu}' ({there}), nor is it in datasets/gpus.csv{meant(gpu)}")
+    return slugs[0]
+
+
 def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
     """What is recorded on `gpu` (a slug or some words of it) in the results folders, but for the sources `without`.
 
@@ -192,17 +200,13 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 
     Raises `RecordError` where that is nothing, of several GPUs or not readable.
     """
-    known = files.gpus_of(*folders)
-    asked, gpu = gpu, files.gpu_among(gpu, known) or gpu
+    gpu, known = find(gpu, folders), files.gpus_of(*folders)
     frame = _usable(gpu, folders, without)
     if frame is not None:
         return Recorded(gpu, frame)
-    there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
-    nothing = f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}"
-    try:
-        target = data_sheet(asked)
-    except Unsupported as error:
-        raise RecordError(f"{nothing}; {error}") from error
+    nothing = f"nothing is recorded on '{gpu}' or on a GPU that it could be predicted from"
+    if (target := gpus().get(gpu)) is None:
+        raise RecordError(nothing)
     source = _source(target, known, folders)
     frame = _usable(source, folders, without) if source else None
     if source is None or frame is None:

@@ -55,7 +55,8 @@ class Total:
     best_bytes: int
     dense_bytes: int
     sparse_layers: int
-    """Layers whose verdict is a kernel that leaves zeros out."""
+    """Layers whose verdict is a kernel that leaves zeros out, those apart where both sides are about even."""
+    even_layers: int = 0
     estimated: bool = False
     guesses: int = 0
     """Layers for which one of the two times is a guess."""
@@ -64,34 +65,37 @@ class Total:
         """The total in words."""
         about = "about " if self.estimated else ""
         best, dense = (us_text(us, self.estimated) for us in (self.best_us, self.dense_us))
-        saved = ratio_text(times_as_fast(self.best_us, self.dense_us), self.estimated)
+        ratio = times_as_fast(self.best_us, self.dense_us)
+        saved = f"{about}{ratio_text(ratio, self.estimated)}x faster than" if ratio > 1.05 else "about as fast as"
+        even = f", about even on {self.even_layers}" if self.even_layers else ""
         memory = f"{100 * self.best_bytes / self.dense_bytes:.0f} % of the memory" if self.dense_bytes else "no memory"
         text = (
-            f"Sparse wins on {self.sparse_layers} of {self.layers} layers at N = {self.n}: {about}{saved}x faster than "
-            f"all dense ({about}{best} for {dense}) in {memory}"
+            f"Sparse wins on {self.sparse_layers} of {self.layers} layers at N = {self.n}{even}: {saved} all dense "
+            f"({about}{best} for {dense}) in {memory}"
         )
         return text + (f"; a guess for {self.guesses} of them" if self.guesses else "")
 
 
 def totals(answers: Sequence[Answer]) -> list[Total]:
     """The sums over layers that have both a dense and another time, per width."""
-    known: dict[int, list[tuple[Entry, Entry]]] = {width.n: [] for answer in answers for width in answer.widths}
+    known: dict[int, list[tuple[Entry, Entry, bool]]] = {width.n: [] for answer in answers for width in answer.widths}
     for answer in answers:
         for width in answer.widths:
-            dense, chosen = width.baseline(answer.dtype), answer.verdict(width).chosen
-            if dense is not None and chosen is not None and width.sparse(answer.dtype) is not None:
-                known[width.n].append((dense, chosen))
+            dense, found = width.baseline(answer.dtype), answer.verdict(width)
+            if dense is not None and found.chosen is not None and width.sparse(answer.dtype) is not None:
+                known[width.n].append((dense, found.chosen, found.reason == "even"))
     return [
         Total(
             n,
             len(pairs),
-            sum(best.us or 0.0 for _, best in pairs),
-            sum(dense.us or 0.0 for dense, _ in pairs),
-            sum(best.memory_bytes or 0 for _, best in pairs),
-            sum(dense.memory_bytes or 0 for dense, _ in pairs),
-            sum(not best.dense for _, best in pairs),
+            sum(best.us or 0.0 for _, best, _ in pairs),
+            sum(dense.us or 0.0 for dense, _, _ in pairs),
+            sum(best.memory_bytes or 0 for _, best, _ in pairs),
+            sum(dense.memory_bytes or 0 for dense, _, _ in pairs),
+            sum(not best.dense and not even for _, best, even in pairs),
+            sum(even for *_, even in pairs),
             any(answer.estimated for answer in answers),
-            sum(bool(dense.guess or best.guess) for dense, best in pairs),
+            sum(bool(dense.guess or best.guess) for dense, best, _ in pairs),
         )
         for n, pairs in known.items()
         if pairs
@@ -179,7 +183,8 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
 
 def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
     """The cells of `_TIMED`, and what is held out of an estimate."""
-    dense, best, found = width.baseline(answer.dtype), answer.verdict(width).chosen, answer.crossover
+    dense, verdict, found = width.baseline(answer.dtype), answer.verdict(width), answer.crossover
+    best = verdict.chosen
     if best is None:
         return (GAP,) * (len(_TIMED) + 1)
     crossing = GAP
@@ -189,7 +194,7 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
         crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
     share = best.memory_bytes / dense.memory_bytes if dense and dense.memory_bytes and best.memory_bytes else None
     return (
-        f"{escape(best.label)}{' ?' if best.guess else ''}",
+        "about even" if verdict.reason == "even" else f"{escape(best.label)}{' ?' if best.guess else ''}",
         _us(best.hot_us, answer.estimated),
         _ratio(dense.us if dense else None, best.us, answer.estimated),
         _ratio(dense.cold_us if dense else None, best.cold_us, answer.estimated),

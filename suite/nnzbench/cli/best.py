@@ -6,32 +6,31 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nnzbench import devices
-from nnzbench.advise import estimate, layer, measured, packing, recorded, tell
-from nnzbench.advise.answer import Answer, as_json, sentence
-from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer
-from nnzbench.advise.measured import BUDGET_S, MOST_BUDGET_S, Question, widths_of
-from nnzbench.advise.operators import archive
-from nnzbench.bench.session import open_session
+from nnzbench.advise import layer
+from nnzbench.advise.layer import BUDGET_S, EXPERIMENT, OPS, PATTERNS, Layer, Question
 from nnzbench.cli import options
-from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.core import paths
 from nnzbench.core.plan import Unsupported
 from nnzbench.core.progress import progress_bar
+from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.devices import DEVICES
-from nnzbench.kernels import registry
-from nnzbench.results.records.files import records_file
-from nnzbench.results.records.folder import Results
+
+if TYPE_CHECKING:
+    from nnzbench.advise.answer import Answer
+    from nnzbench.advise.packing import Packer
 
 MANY = 3
 """Layers from which on the ranked tables are left out."""
+MOST_BUDGET_S = 180.0
+"""Seconds for all matrices of a call where none are named."""
 MOST_COLUMNS = 1 << 24
 _N = "Columns multiplied by [1,32,256; spmv: 1]; sddmm: length of the products; convolutions: images."
 
@@ -55,16 +54,26 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return int(found[1]), int(found[2])
 
 
+def _dtype(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    try:
+        return layer.dtype_of(value)
+    except MatrixError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
 @click.command("best")
 @click.argument("matrices", nargs=-1, required=True, metavar="MATRIX...")
 @click.option("--n", "ns", callback=_widths, metavar="N,...", help=_N)
 @click.option(
     "--dtype",
-    type=click.Choice(["f32", "f16", "bf16"]),
+    callback=_dtype,
+    metavar="f32|f16|bf16",
     help="Default: the file's 16 bits; fp16 for sizes from 2048x2048.",
 )
 @click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
-@click.option("--budget", callback=seconds_of, metavar="60s|5m", help="Time for all matrices [60s each, 3m at most].")
+@click.option(
+    "--budget", callback=options.seconds_of, metavar="60s|5m", help="Time for all matrices [60s each, 3m at most]."
+)
 @click.option("--pattern", type=click.Choice(PATTERNS), help="Where the zeros of MxK@0.9 are [uniform].")
 @click.option("--match", multiple=True, metavar="GLOB", help="All matrices of a file with such a name; repeatable.")
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
@@ -96,47 +105,61 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     --save packs all pruned layers of a checkpoint for nnzbench.torch, by N = 1, 8, 16, 32, 64 unless --n says others.
     """
     asked = SimpleNamespace(**given)
-    op, gpu, save, image, brief = asked.op, asked.gpu, asked.save, asked.image, asked.brief
+    op, gpu, save, brief = asked.op, asked.gpu, asked.save, asked.brief
     sizes = sum(map(layer.is_size, asked.matrices))
     timed = asked.no_crossover or ctx.get_parameter_source("budget") is ParameterSource.COMMANDLINE
     refusals = {
-        "--gpu estimates from records: it runs on no --device and writes nothing to --out": gpu
-        and (asked.device_name or asked.out),
         "--gpu estimates every width at once: --budget and --no-crossover are of measuring": gpu and timed,
         "--plot draws times, and --device cpu measures none": asked.plot and asked.device_name == "cpu",
         "--brief, --verbose and --json are three ways to tell one answer: choose one": brief
         and (asked.verbose or asked.as_text),
         "--reports says where --gpu finds its records, and says nothing alone": asked.reports and not gpu,
         f"--save packs layers for products with rows of tokens (--op spmm), not for {op}": save and op != "spmm",
-        f"--image, --pad and --stride are of a convolution's input: --op {op} has none": not op.startswith("conv")
-        and (image, asked.pad, asked.stride) != (None, None, None),
         "--match chooses among the matrices of a file, and no file is named": asked.match
         and sizes == len(asked.matrices),
         "--pattern is for a size such as 4096x11008@0.9: a file has its own": asked.pattern and not sizes,
     }
     options.refuse(refusals)
+    device, out = asked.device_name, asked.out
+    ns = layer.PACKED_WIDTHS if save and asked.ns is None else asked.ns
+    where: dict[str, Any] = {"gpu": gpu, "device": device, "out": out}
+    question = layer.question(op, ns, asked.dtype, None, BUDGET_S, asked.image, asked.pad, asked.stride, **where)
+    if asked.kernels:
+        from nnzbench.cli.chosen import names_of_kernels  # loads all experiments
+
+        question = replace(question, kernels=names_of_kernels(asked.kernels))
     if save:
+        from nnzbench.advise.operators import archive
+
         archive.require_place(save)
-    whole = None if image is None else Image(image[0], image[1], asked.pad or 0, asked.stride or 1)
-    widths = widths_of(op, packing.WIDTHS if save and asked.ns is None else asked.ns)
-    further = not (asked.no_crossover or save)
-    layers = layer.load(asked.matrices, asked.match, asked.pattern or "uniform", save is not None)
+    if gpu:
+        from nnzbench.advise import recorded  # what is slow to load follows when the question can be answered
+
+        folders = [asked.reports] if asked.reports else recorded.usual_folders()
+        recorded.find(gpu, folders)
+    apart: list[str] = []
+    layers = layer.load(asked.matrices, asked.match, asked.pattern or "uniform", op, apart)
     budget_s = asked.budget or min(BUDGET_S * len(layers), MOST_BUDGET_S)
-    question = Question(widths, op, asked.dtype, names_of_kernels(asked.kernels), budget_s, whole, further)
-    unpruned: list[Layer] = []
-    if save:
-        layers, unpruned = packing.prunable(layers)
+    question = replace(question, budget_s=budget_s, crossover=not (asked.no_crossover or save))
     for one in layers:  # what can't be asked is told before anything runs or is estimated
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)
+    from nnzbench.advise import packing, tell
+    from nnzbench.advise.answer import as_json, sentence
+
+    unpruned: list[Layer] = []
+    if save:
+        layers, unpruned = packing.prunable(layers)
     if gpu:
-        known = recorded.load(gpu, [asked.reports] if asked.reports else recorded.usual_folders())
+        from nnzbench.advise import estimate
+
+        known = recorded.load(gpu, folders)
         every = len(layers) < MANY and (asked.verbose or asked.as_text)
         with progress_bar(lines=False) as progress:
             progress.start(f"estimating for {known.gpu}", len(layers))
             answers = []
             for one in layers:
-                progress.step(one.label)
+                progress.step(one.title)
                 answers.append(estimate.answer(one, question, known, every))
                 progress.advance()
         if save:
@@ -153,8 +176,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         for answer in answers:
             for width in answer.widths:
                 click.echo(f"{answer.label}: {sentence(answer, width)}")
+        for note in filter(None, dict.fromkeys(answer.note for answer in answers)):
+            click.echo(note, err=True)
     else:
         tell.tell(answers, tell.console(), len(answers) >= MANY, asked.verbose)
+    if apart:
+        shown = ", ".join(apart[:MANY]) + (f" and {len(apart) - MANY} more" if len(apart) > MANY else "")
+        click.echo(f"apart, as {op} takes them for no layer: {shown}; --match asks about any", err=True)
     if asked.plot:
         from nnzbench.advise import draw  # loads Matplotlib
 
@@ -167,6 +195,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 def _measure(
     layers: Sequence[Layer], question: Question, asked: SimpleNamespace, unpruned: Sequence[Layer]
 ) -> list[Answer]:
+    from nnzbench import devices
+    from nnzbench.advise import measured, packing
+    from nnzbench.bench.session import open_session
+    from nnzbench.kernels import registry
+    from nnzbench.results.records.files import records_file
+    from nnzbench.results.records.folder import Results
+
     save = asked.save
     try:
         device = devices.open_device(asked.device_name) if asked.device_name else devices.open_gpu()
@@ -192,10 +227,13 @@ def _measure(
     return answers
 
 
-def _save(save: Path, packer: packing.Packer, unpruned: Sequence[Layer]) -> None:
+def _save(save: Path, packer: Packer, unpruned: Sequence[Layer]) -> None:
     """Writes all layers into one file, and tells on standard error what is in it."""
+    from nnzbench.advise import packing
+    from nnzbench.advise.operators import archive
+
     packed = [one for one in packer.layers.values() if not one.dense]
-    packer.layers.update({packing.name_of(one): packing.unpruned(one) for one in unpruned})
+    packer.layers.update({one.title: packing.unpruned(one) for one in unpruned})
     path = packer.archive().save(save)
     size = f"at most {archive.memory_bytes(packed) / 1e6:.1f} MB on the GPU"
     rest = len(packer.layers) - len(packed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,17 +21,6 @@ SHOWN = 3
 
 class NothingMatched(ValueError):
     """Nothing would be run; the message says what matched nothing and what is nearest."""
-
-
-def seconds_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Option callback: a time such as `90s`, `25m` or `2h`."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|h|)", value.strip())
-    seconds = float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1) if found else 0.0
-    if not seconds:
-        raise click.BadParameter(f"'{value}' is not a time such as 90s, 25m or 2h", ctx, param)
-    return seconds
 
 
 def names_of(

@@ -19,7 +19,8 @@ from nnzbench.bench.cluster import worker
 from nnzbench.bench.energy import Bench, Entrant, Recipe, contest, open_bench, window
 from nnzbench.bench.session import Session, open_session
 from nnzbench.cli import options
-from nnzbench.cli.chosen import NothingMatched, nearest, seconds_of
+from nnzbench.cli.chosen import NothingMatched, nearest
+from nnzbench.cli.options import seconds_of
 from nnzbench.core import paths
 from nnzbench.core.plan import Unsupported
 from nnzbench.core.progress import RunProgress, progress_bar

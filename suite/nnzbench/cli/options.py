@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,9 +28,14 @@ class _Late(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-def known_experiments() -> Mapping[str, Experiment]:
-    """All experiments, without pandas: their pages compute with it, and it takes as long to load as all the rest."""
+def late_pandas() -> None:
+    """Lets pandas be loaded when something of it is used: it takes as long to load as all the rest."""
     sys.modules.setdefault("pandas", _Late("pandas"))
+
+
+def known_experiments() -> Mapping[str, Experiment]:
+    """All experiments, without pandas: their pages compute with it."""
+    late_pandas()
     from nnzbench.papers.catalogue import EXPERIMENTS
 
     return EXPERIMENTS
@@ -46,6 +52,17 @@ def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
     found = [CompletionItem(name) for name in registry.kernels() if name.startswith(incomplete)]
     return found or [CompletionItem(incomplete, type="file")]
+
+
+def seconds_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Option callback: a time such as `90s`, `25m` or `2h`."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|h|)", value.strip())
+    seconds = float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1) if found else 0.0
+    if not seconds:
+        raise click.BadParameter(f"'{value}' is not a time such as 90s, 25m or 2h", ctx, param)
+    return seconds
 
 
 def refuse(refusals: Mapping[str, object]) -> None:

@@ -27,7 +27,8 @@ from nnzbench.bench.session import Session, open_session
 from nnzbench.bench.steps import Queue
 from nnzbench.bench.sweep import Choice, Summary, all_problems, carry_out, opened, run_experiment
 from nnzbench.cli import INTERRUPTED, options, programs
-from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
+from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work
+from nnzbench.cli.options import seconds_of
 from nnzbench.core import paths
 from nnzbench.core.architectures import architecture
 from nnzbench.core.progress import LOG, RunProgress, progress_bar

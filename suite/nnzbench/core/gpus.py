@@ -211,19 +211,30 @@ def _words(slug: str) -> set[str]:
 
 
 def like(name: str) -> list[str]:
-    """Slugs that may have been meant by a name that has none: the nearest of its words, whole ones first."""
+    """Slugs that may have been meant by a name that has none, at most three: those with the nearest number, of letters
+    that are the same or begin later (`gb200`: `b200`)."""
     known = {word: slug for slug in reversed([*gpus()]) for word in sorted(_words(slug))}
-    digits = [one for one in re.split(r"[\s_-]+", name.lower()) if re.search(r"\d", one)] or [name.lower()]
-    near = [word for one in digits for word in difflib.get_close_matches(one, known, 3, 0.6) if re.search(r"\d", word)]
-    return list(dict.fromkeys(known[word] for word in near))[:3]
+    found: list[str] = []
+    for one in re.split(r"[\s_-]+", name.lower()):
+        letters = re.match(r"[a-z]*", one)[0]  # type: ignore[index]
+        for word in difflib.get_close_matches(one, known, 9, 0.6) if re.search(r"\d", one) else ():
+            of_word = re.match(r"[a-z]*", word)[0]  # type: ignore[index]
+            if re.search(r"\d", word) and letters.endswith(of_word) and bool(letters) == bool(of_word):
+                found.append(known[word])
+    return list(dict.fromkeys(found))[:3]
+
+
+def meant(name: str) -> str:
+    """What follows a refusal of that name: the nearest there are."""
+    found = like(name)
+    return f": did you mean {' or '.join(found)}?" if found else "; its first column has the names"
 
 
 def gpu(name: str) -> Gpu:
     """The GPU of that name (`named`), the first in the table where several have it.
 
-    Raises `Unsupported` naming those there are.
+    Raises `Unsupported` naming the nearest.
     """
     if hits := named(name, gpus()):
         return gpus()[hits[0]]
-    meant = f" (did you mean {' or '.join(found)}?)" if (found := like(name)) else ""
-    raise Unsupported(f"no GPU '{name}' in datasets/gpus.csv: choose from {', '.join(gpus())}{meant}")
+    raise Unsupported(f"no GPU '{name}' is in datasets/gpus.csv{meant(name)}")

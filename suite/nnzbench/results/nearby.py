@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import pandas as pd
 
+from nnzbench.data.problems.experiment import CHECKS
 from nnzbench.kernels.registry import known
 from nnzbench.results.data import Data
 from nnzbench.results.records.describe import pattern_of
 from nnzbench.results.selector import MATHS, Selector, dense_of
 from nnzbench.results.table import pairs
 
-CHECKS = "awkward_sizes"
-"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
 PRODUCTS = "op in ['spmm', 'spmv', 'sddmm'] and shape == ''"
 """Condition on problems: a product by itself, and no step of a network."""
 INSTEAD = {"f32": ("f32", "tf32", "f16"), "tf32": ("tf32", "f16"), "f16": ("f16",), "bf16": ("bf16",)}

@@ -23,6 +23,7 @@ def answered(*entries, n=8, crossover=None, estimated=False, nnz=2000, **width):
 
 DENSE, SPARSE = entry("cublas", 10.0), entry("ring", 5.0)
 GUESS, STREAMED = replace(SPARSE, guess=FAR), replace(DENSE, stream_us=12.0)
+WIDE, HEAVY = replace(DENSE, within=0.2), replace(DENSE, memory_bytes=1000)
 MANY = 15_000
 """Nonzeros, of 20,000 weights."""
 
@@ -48,6 +49,13 @@ MANY = 15_000
         (answered(DENSE, replace(SPARSE, as_width=16), estimated=True), "ring", "cublas", ""),
         (answered(DENSE, entry("ring", 8.5, as_width=16), estimated=True), "cublas", "ring", "guess"),
         (answered(DENSE, entry("ring", 8.5), estimated=True), "ring", "cublas", ""),
+        (answered(WIDE, replace(SPARSE, within=0.3), estimated=True), "ring", "cublas", ""),
+        (answered(WIDE, replace(SPARSE, hot_us=8.0, within=0.1), estimated=True), "ring", "cublas", "even"),
+        (answered(WIDE, entry("ring", 12.0, within=0.1), estimated=True), "cublas", "ring", "even"),
+        (answered(WIDE, entry("ring", 15.0, within=0.1), estimated=True), "cublas", "ring", ""),
+        (answered(HEAVY, replace(GUESS, memory_bytes=100), estimated=True, nnz=0), "ring", "cublas", "bytes"),
+        (answered(HEAVY, replace(GUESS, memory_bytes=101), estimated=True, nnz=0), "cublas", "ring", "guess"),
+        (answered(HEAVY, replace(GUESS, memory_bytes=100), estimated=True), "cublas", "ring", "guess"),
         (answered(DENSE, SPARSE, estimated=True, nnz=MANY), "cublas", "ring", "few zeros"),
         (answered(DENSE, SPARSE, nnz=MANY), "ring", "cublas", ""),  # measured is measured
         (answered(Entry("balanced", "f32", reason="not balanced")), None, None, ""),
@@ -142,6 +150,9 @@ def test_totals_take_the_verdict_of_each_layer():
     assert (total.best_us, total.dense_us, total.best_bytes, total.sparse_layers) == (16.0, 21.0, 18, 1)
     (doubtful,) = totals([answered(replace(DENSE, guess=FAR), SPARSE, estimated=True)])
     assert (doubtful.guesses, doubtful.sparse_layers) == (1, 0)
+    (even,) = totals([answered(WIDE, replace(SPARSE, hot_us=9.7, within=0.1), estimated=True)])
+    assert (even.sparse_layers, even.even_layers) == (0, 1)
+    assert "on 0 of 1 layers at N = 8, about even on 1: about as fast as all dense" in even.sentence()
 
 
 @pytest.mark.parametrize(("wrong", "status"), [(False, 0), (True, 1)])

@@ -19,9 +19,11 @@ from nnzbench.advise import layer as layers
 from nnzbench.advise import measured
 from nnzbench.advise.answer import checked, sentence
 from nnzbench.advise.draw import stem_of
-from nnzbench.advise.measured import Question, answer, next_width
+from nnzbench.advise.layer import Question
+from nnzbench.advise.measured import answer, next_width
 from nnzbench.bench.search import Found
 from nnzbench.bench.session import Session
+from nnzbench.data.matrices import files
 from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.results.records.folder import Results
 from nnzbench.results.records.record import read_records
@@ -206,10 +208,41 @@ def test_convolutions_take_their_shape_from_the_weights(tmp_path):
     problem = found.problem("conv2d", 2, "f32", layers.Image(8, 8, 1, 1))
     assert (problem.m, problem.k, problem.n) == (4, 12, 2 * 9 * 9)
     assert "4 filters by 3 x 2 x 2" in found.note
+    assert "im2col" in found.note
     with pytest.raises(MatrixError, match="add --image"):
         found.problem("conv2d", 1, "f32")
     with pytest.raises(MatrixError, match="needs weights of 3 axes"):
         found.problem("conv1d", 1, "f32", layers.Image(1, 8))
+
+
+@pytest.mark.parametrize("name", ["f16", "fp16", "half", "float16", "torch.float16", np.float16().dtype])
+def test_a_type_is_known_by_what_people_and_libraries_call_it(name):
+    assert layers.dtype_of(name) == "f16"
+
+
+@pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
+def test_a_whole_checkpoint_stands_for_its_layers_by_the_files_own_names(tmp_path):
+    from safetensors.numpy import save_file
+
+    rng = np.random.default_rng(0)
+    layer, sparse = rng.standard_normal((8, 16)).astype(np.float16), matrix().astype(np.float16)
+    bitmask = {f"model.up.weight{part}": one for part, one in files.pack_bitmask(files.from_array("w", sparse)).items()}
+    there = {
+        "model.embed_tokens.weight": layer,
+        "model.q.weight": layer,
+        "conv.weight": np.ones((4, 3, 2, 2)),
+        **bitmask,
+    }
+    save_file(there, tmp_path / "model.safetensors")
+    apart: list[str] = []
+    found = layers.load([str(tmp_path / "model.safetensors")], apart=apart)
+    assert {one.title: one.dtype for one in found} == {"model.q.weight": "f16", "model.up.weight": "f32"}
+    assert sorted(apart) == ["conv.weight", "model.embed_tokens.weight"]
+    assert ["sparse-bitmask" in one.note for one in found] == [one.title == "model.up.weight" for one in found]
+    (conv,) = layers.load([str(tmp_path / "model.safetensors")], op="conv2d", apart=apart)
+    assert conv.title == "conv.weight"
+    with pytest.raises(MatrixError, match=r"none of its 4 matrices is a layer of conv1d"):
+        layers.load([str(tmp_path / "model.safetensors")], op="conv1d", apart=apart)
 
 
 def test_what_does_not_fit_a_computer_is_refused_before_it_is_made(tmp_path):
@@ -255,17 +288,19 @@ def here(monkeypatch, tmp_path):
         (["8x8@0.5", "--budget", "soon"], "is not a time"),
         (["8x8@0.5", "--op", "conv2d", "--image", "x"], "is not HEIGHTxWIDTH"),
         (["8x8@0.5", "--gpu", "nosuch"], "nothing is recorded on 'nosuch'"),
-        (["8x8@0.5", "--gpu", "nvidia-h200", "--device", "cpu"], "runs on no --device"),
+        (["8x8@0.5", "--gpu", "nvidia-h200", "--device", "cpu"], "runs on no device"),
         (["8x8@0.5", "--gpu", "nvidia-h200", "--budget", "60s"], "--budget and --no-crossover are of measuring"),
         (["8x8@0.5", "--gpu", "nvidia-h200", "--no-crossover"], "--budget and --no-crossover are of measuring"),
         (["8x8@0.5", "--device", "cpu", "--plot", "here.png"], "--device cpu measures none"),
         (["8x8@0.5", "--op", "spmv", "--n", "2"], "spmv goes with n = 1 alone"),
+        (["8x8@0.5", "--gpu", "l40s"], "datasets/gpus.csv: did you mean nvidia-l4?"),
+        (["8x8@0.5", "--dtype", "f64"], "unknown dtype 'f64': choose from f32, f16, bf16 (or fp32,"),
         (["8x8@0.5", "--kernel", "nosuch"], "unknown kernel 'nosuch'"),
         (["8x8@0.5", "--reports", "x"], "says nothing alone"),
         (["8x8"], "8x8: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9"),
         (["8x8@90"], "8x8@90: a size has its share of zeros"),
-        (["8x8@0.5", "--image", "8x8"], "--op spmm has none"),
-        (["8x8@0.5", "--stride", "2"], "--op spmm has none"),
+        (["8x8@0.5", "--image", "8x8"], "input: spmm has none"),
+        (["8x8@0.5", "--stride", "2"], "input: spmm has none"),
         (["8x8@0.5", "--match", "a*"], "no file is named"),
         (["gone.npy", "--pattern", "2:4"], "a file has its own"),
     ],
@@ -294,7 +329,7 @@ def test_every_format_is_checked_on_the_processor(here, cache_dir, monkeypatch):
 
 def test_the_terminal_says_it_in_a_table(here, monkeypatch):
     monkeypatch.setattr(devices, "open_gpu", FakeDevice)
-    monkeypatch.setattr("nnzbench.cli.best.open_session", lambda device, known, note: Session(device, world()))
+    monkeypatch.setattr("nnzbench.bench.session.open_session", lambda device, known, note: Session(device, world()))
     monkeypatch.setattr("nnzbench.advise.measured.baselines", lambda op: tuple(world()))
     result = best("64x96@0.9", "48x96@0.9", "--n", "32", "--budget", "2s", "--plot", here / "x.png")
     assert result.exit_code == 0, result.output

@@ -12,7 +12,7 @@ from own_files import has_safetensors, write_all
 
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
-from nnzbench.advise.measured import Question
+from nnzbench.advise.layer import Question
 from nnzbench.advise.recorded import Recorded, load
 from nnzbench.papers.predict.estimator import Sizes
 from nnzbench.results.records.record import RecordError, append

@@ -9,7 +9,7 @@ import pytest
 import nnzbench
 from nnzbench.advise import estimate, recorded
 from nnzbench.advise import layer as layers
-from nnzbench.advise.measured import Question
+from nnzbench.advise.layer import Question
 from nnzbench.advise.recorded import load
 from nnzbench.core import paths
 from nnzbench.results.crossover import WIDEST

@@ -24,7 +24,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -343,6 +343,8 @@ class Matrix:
     """Type of its values in the file, such as `float16`; `pattern` where there are none."""
     name: str = ""
     """Of the array or tensor in its file, empty where that holds one."""
+    bitmask: bool = False
+    """Whether it was kept as compressed-tensors' `sparse-bitmask`."""
 
     @property
     def valued(self) -> bool:
@@ -388,16 +390,23 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
             raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
         csr, dtype = reader(path)
         return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
-    source = _Masked(_Bitmasks(path, _source(path)))
+    source = _Masked(kept := _Bitmasks(path, _source(path)))
     chosen = _chosen(path, source.names(), name, match)
+
+    def made(one: str) -> Matrix:
+        return replace(_from_array(path, one, *source.read(one)), bitmask=one in kept.packed)
+
     with ThreadPoolExecutor(host.processors()) as pool:  # NumPy's loops release the interpreter's lock
-        return list(pool.map(lambda one: _from_array(path, one, *source.read(one)), chosen))
+        return list(pool.map(made, chosen))
 
 
-def holds_many(text: str) -> bool:
-    """Whether it names a whole file of a format that may hold several matrices."""
+def names(text: str) -> list[str]:
+    """Of the matrices of a whole checkpoint; none of what is no such file."""
     path, name = split(text)
-    return not name and (path.suffix in _CHECKPOINTS or path.name.endswith(_INDEX))
+    if name or not (path.suffix in _CHECKPOINTS or path.name.endswith(_INDEX)):
+        return []
+    require_file(path)
+    return _Masked(_Bitmasks(path, _source(path))).names()
 
 
 def require_file(path: Path) -> None:
@@ -525,15 +534,15 @@ class _Bitmasks:
 
     def __init__(self, path: Path, source: Source) -> None:
         self._path, self._source, self._kept = path, source, source.names()
-        self._packed = {name.removesuffix(MASK) for name in self._kept if name.endswith(MASK)}
+        self.packed = {name.removesuffix(MASK) for name in self._kept if name.endswith(MASK)}
 
     def names(self) -> list[str]:
-        whole = {f"{name}{MASK}": name for name in self._packed}
-        hidden = {f"{name}{NONZEROS}" for name in self._packed}
+        whole = {f"{name}{MASK}": name for name in self.packed}
+        hidden = {f"{name}{NONZEROS}" for name in self.packed}
         return [whole.get(name, name) for name in self._kept if name not in hidden]
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
-        if name not in self._packed:
+        if name not in self.packed:
             return self._source.read(name)
         parts, kind = {}, ""
         for part in PARTS:

@@ -19,6 +19,8 @@ over copies of the weights that L2 can't hold, as a model runs them, or enqueued
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 USUAL: tuple[Policy, ...] = ("hot", "cold")
 OF_MODELS: tuple[Policy, ...] = (*USUAL, "stream")
+CHECKS = "awkward_sizes"
+"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
 WARM: tuple[Policy, ...] = ("hot", "loop")
 """Those that find in L2 what the last launch left there."""
 

@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from nnzbench.core.gpus import Gpu
 from nnzbench.data.problems.experiment import WARM
@@ -321,7 +321,7 @@ class _Fit:
         self._constants = fit_constants(table, us, self._least_us)
         beyond = np.log(us / self._sum(table))
         noisy = alike + NOISE**2 * np.eye(us.size)
-        weights = cho_solve(cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)
+        weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)
         self._weights: Floats = np.asarray(weights, np.float64)
 
     def _sum(self, table: Table) -> Floats:

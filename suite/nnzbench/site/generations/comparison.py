@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.core.gpus import Peaks, generation, peaks_of, sheet_peaks
+from nnzbench.data.problems.experiment import CHECKS
 from nnzbench.data.problems.problem import NETWORKS, case_of
 from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.kernels.vendor.cublas import UNPRUNED
-from nnzbench.results.nearby import CHECKS
 from nnzbench.results.records.files import folders
 from nnzbench.results.records.selection import fastest
 from nnzbench.results.result_set import GPU_DEVICES, ResultSet, each, load

@@ -14,7 +14,7 @@ from own_files import has_safetensors
 import nnzbench
 from nnzbench.advise import api, packing
 from nnzbench.advise.answer import Answer, Entry, Width
-from nnzbench.advise.measured import Question
+from nnzbench.advise.layer import Question
 from nnzbench.advise.operators import archive
 from nnzbench.advise.operators.archive import Archive, Facts, Saved
 from nnzbench.advise.operators.make import remake
