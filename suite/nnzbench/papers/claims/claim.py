@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, cast
 
 import pandas as pd
 
@@ -159,9 +159,9 @@ class Claim(Published):
     obstacle: str
     """Why no record of this suite can be compared with the claim: guessed sizes, a part of a model, a count."""
     remark: str
-    gpus: tuple[str, str] | tuple[()] = ()
+    gpus: tuple[str, ...]
     """Two GPUs as their folders' names have them: on the first the ratio is larger, on what percent of the problems."""
-    printed: str = ""
+    printed: str
     """A published table with the columns problem, sparsity and speedup, whose geometric mean the claim's number is:
     of the authors' own times some problems may be missing, and are then left out of both."""
 
@@ -192,12 +192,15 @@ def _side(row: Mapping[str, str]) -> Selector:
 def _claim(row: Mapping[str, str], sides: Mapping[str, Selector], methods: Mapping[str, str]) -> Claim:
     statistic, _, of = row["statistic"].partition(" of ")
     sampled = int(row["problems"] or 0)
+    second, _, second_today = row["second"].partition("; ")
     quantity = Quantity(
         sides[row["subject"]],
         sides[row["baseline"]] if row["baseline"] else None,
         _problems(Group(words=row["scope"], by_matrix=sampled > 0), row["cases"]),
         cast("Statistic", statistic),
         row["experiment"],
+        same_variant=bool(row["same_variant"]),
+        second=sides[second] if second else None,
         of=cast("Measured", of or "times"),
     )
 
@@ -205,94 +208,32 @@ def _claim(row: Mapping[str, str], sides: Mapping[str, Selector], methods: Mappi
         """`<side> against <baseline>`; without one against the best of today, which the paper's may be."""
         subject, _, other = named.partition(" against ")
         best = today or quantity
-        return replace(best, subject=sides[subject], baseline=sides[other] if other else best.baseline)
+        baseline = sides[other] if other else best.baseline
+        return replace(best, subject=sides[subject], baseline=baseline, same_variant=False)
 
     today = None
     if row["today"]:
         today = against(row["today"] if " against " in row["today"] else f"{row['subject']} against {row['today']}")
+        today = replace(today, second=sides[second_today or second] if second else None)
     beside = {}
     for one in filter(None, row["beside"].split("; ")):
         words, _, named = one.rpartition(": ")
-        found = against(named)
+        experiment, _, cases = named.partition("/")
+        elsewhere = replace(quantity, experiment=experiment, group=Group(words=words, cases=cases))
+        found = elsewhere if cases else against(named)
         over = f" against {found.baseline.label}" if found.baseline else ""
         beside[words or f"{found.subject.label}{over}"] = found
     readings = [
         replace(quantity, statistic=one) if one in WORDS else replace(quantity, group=_problems(quantity.group, one))
         for one in filter(None, row["readings"].split("; "))
     ]
-    claim = Claim(
-        row["id"],
-        row["paper"],
-        row["where"],
-        row["claim"],
-        row["experiment"],
-        float(row["published"]),
-        row["unit"],
-        row["published_gpu"],
-        kernel=methods[row["subject"]],
-        quantity=quantity,
-        today=today,
-        readings=tuple(readings),
-        beside=beside,
-        better=cast('Literal["higher", "lower"]', row["better"]),
-        scale=cast("Scale", row["scale"]),
-        break_even=float(row["break_even"] or "nan"),
-        problems=sampled,
-        obstacle=row["obstacle"],
-        remark=row["remark"],
-    )
-    return IRREGULAR[claim.id](claim, sides) if claim.id in IRREGULAR else claim
+    told: dict[str, Any] = {field.name: row[field.name] for field in fields(Claim) if field.name in row}
+    told |= {"published": float(row["published"]), "break_even": float(row["break_even"] or "nan")}
+    told |= {"problems": sampled, "gpus": tuple(row["gpus"].split()), "readings": tuple(readings), "beside": beside}
+    return Claim(**told | {"kernel": methods[row["subject"]], "quantity": quantity, "today": today})
 
 
 def _problems(group: Group, cases: str) -> Group:
     """The group on `<cases> ~ <the baseline's>`, regular expressions of problems' names whose groups pair them."""
     mine, _, theirs = cases.partition(" ~ ")
     return replace(group, cases=mine, baseline_cases=theirs)
-
-
-def _printed(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
-    return replace(claim, printed="sparsert_table3_conv")
-
-
-def _between_gpus(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
-    return replace(claim, gpus=("t4", "v100"))
-
-
-def _rolled(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
-    """Of what is not unrolled the paper says that its tiling is the same."""
-    beside = {"each at its own fastest tiling": claim.quantity}
-    return replace(claim, quantity=replace(claim.quantity, same_variant=True), beside=beside)
-
-
-def _nonzeros(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
-    """Both kernels' crossovers, whose ratio it is."""
-    quantity = replace(claim.quantity, second=sides["cuSPARSE's column-major default fp32"])
-    return replace(
-        claim, quantity=quantity, today=claim.today and replace(claim.today, second=sides["best cuSPARSE fp32"])
-    )
-
-
-def _unified(claim: Claim, sides: Mapping[str, Selector]) -> Claim:
-    """Uneven counts judge: with equal ones nothing is filled up, and only the reading of two row pointers is saved."""
-    groups = {
-        "3x3 layers with equal counts": (r"(\d+_equal_.*)", "direct_conv_table6"),
-        "1x1 layers, random positions": (r"(c\d+_d\d+_\d+_uniform_.*)", "direct_conv_table7"),
-        "1-D layers, random positions": (r"(filter\d_uniform_.*)", "direct_conv_table8"),
-    }
-    of = claim.quantity
-    beside = {
-        words: replace(of, group=Group(words=words, cases=cases), experiment=experiment)
-        for words, (cases, experiment) in groups.items()
-    }
-    return replace(claim, beside=beside)
-
-
-IRREGULAR: dict[str, Callable[[Claim, Mapping[str, Selector]], Claim]] = {
-    "sparsert-t4-over-v100": _between_gpus,
-    "sparsert-conv-90": _printed,
-    "sparsert-conv-95": _printed,
-    "sparsert-unrolling": _rolled,
-    "sputnik-crossover-nonzeros": _nonzeros,
-    "direct-unified-count": _unified,
-}
-"""What of a claim no column can say."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pandas as pd
@@ -61,46 +61,20 @@ class Match:
     caveat: str = ""
 
 
-_SPUTNIK = (
-    Pair("heuristic", "the library's own choice", "sputnik", "heuristic", "the paper's rule for the tile"),
-    Pair("oracle", "its fastest tile", "sputnik", "", "the fastest tile"),
-)
-_ONE_LAYOUT = (
-    "The original's session has cuBLAS at its default, with B laid out as the sparse code wants it; this suite's is "
-    "the fastest of all layouts."
-)
-MATCHES = (
-    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK,
-          alike=("sputnik_dlmc",)),
-    Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK),
-    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK, alike=("sputnik_figure1",)),
-    Match("SparseRT's products", "sparsert", "table1", ("sparsert_table1", "sparsert_ablation"),
-          (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper's tilings, searched"),),
-          any_pattern=True,
-          caveat="The original ran on uniform patterns and this suite on real ones, which at the levels called 90 and "
-          "95 % have 90 to 91 and 95 to 96 % zeros; the original tried 1 to 12 tilings per problem, this suite the "
-          "paper's grid."),
-    Match("SparseRT's 3x3 convolutions", "sparsert", "table3", ("sparsert_table3",),
-          (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
-          dense="cudnn", any_pattern=True,
-          caveat="The original's positions in the last layer are uniform. Its session has cuDNN in torch's benchmark "
-          "mode, this suite every engine of cuDNN."),
-    Match("Escoin's direct convolution", "escoin", "table6", ("direct_conv_table6",),
-          (Pair("kernel only", "its kernel alone", "direct_conv", r"paper_sbs[248]$",
-                "the paper's algorithm, best sub-batch"),), dense="cudnn", authors=False,
-          caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
-          "session has cuDNN through torch, this suite every engine of cuDNN."),
-    *(
-        Match(heading, code, f"llm_{code}", ("llm_layers",),
-              (Pair("", "its fastest split of K", code, "", "the fastest split of K"),), caveat=_ONE_LAYOUT)
-        for heading, code in (("Flash-LLM's products", "flash_llm"), ("SpInfer's products", "spinfer"))
-    ),
-    Match("nmSPARSE's balanced products", "nmsparse", "balanced", ("balanced_figure4",),
-          (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
-          authors=False,
-          caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
-          "original."),
-)  # fmt: skip
+def _matches() -> tuple[Match, ...]:
+    """Those of `matches.csv`, a line for each pair; lines of one heading follow each other."""
+    lines = pd.read_csv(paths.datasets() / "peers" / "matches.csv", dtype=str, keep_default_na=False)
+    found = []
+    for _, some in lines.groupby("heading", sort=False):
+        of_pairs = some[[field.name for field in fields(Pair)]].itertuples(index=False, name=None)
+        one, pairs = next(each(some)), tuple(Pair(*pair) for pair in of_pairs)
+        known, alike, any_pattern = tuple(one.experiments.split()), tuple(one.alike.split()), bool(one.any_pattern)
+        told = one.heading, one.code, one.session, known, pairs, one.dense, any_pattern, alike
+        found.append(Match(*told, authors=bool(one.authors), caveat=one.caveat))
+    return tuple(found)
+
+
+MATCHES = _matches()
 
 
 def read() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
