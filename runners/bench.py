@@ -119,17 +119,16 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
 
 
 def told(results: Path) -> list[str]:
-    """What the records of the GPU that was run last answer, a line each."""
-    from nnzbench.report.tables import MARK
+    """From how many zeros on pruning pays on the GPU that was run last: three lines at most; else what was answered."""
     from nnzbench.results.records.files import folders, records_file
     from nnzbench.results.records.record import RecordError
-    from nnzbench.site.index.headlines import answers
+    from nnzbench.site.index.headlines import answers, crossing_points
 
     found = sorted(folders(results, "*/*"), key=lambda folder: records_file(folder).stat().st_mtime)
     try:
-        every = answers(found[-1].parent) if found else ()
-        lines = [f"{one.layers}: {one.text.replace('**', '')}" for one in every]
-        return lines + [f"{MARK}: a kernel was not fully tuned"] * any(MARK in line for line in lines)
+        gpu = found[-1].parent if found else results
+        lines = [*crossing_points(gpu)] or [f"{one.layers}: {one.text.replace('**', '')}" for one in answers(gpu)]
+        return [line[:1].upper() + line[1:] for line in lines[:3]]
     except RecordError as error:
         return [str(error)]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +42,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for path in files:
         if path.stem not in young:
             path.unlink(missing_ok=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped, in one line: the five commonest reasons."""
+    told = [str(one.longrepr[2]).removeprefix("Skipped: ") for one in terminalreporter.stats.get("skipped", [])]
+    if counts := Counter(re.sub(r"\d+", "#", one) for one in told).most_common(5):
+        terminalreporter.write_line("Skipped: " + "; ".join(f"{count} {reason}" for reason, count in counts))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

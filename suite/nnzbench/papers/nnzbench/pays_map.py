@@ -13,6 +13,7 @@ SPARSE = ("delta_spmv", "tensor_spmm", "flash_llm", "row_stream", "ring", "sputn
 
 BEST = sparse("f16")
 WORDS = {label: f"{label} layer ({rows}×{inner})" for (rows, inner), label in SIZES.items()}
+GROUPS = {label: Group(like=label, words=words) for label, words in WORDS.items()}
 
 
 def _cell(layer: str, level: int, columns: int) -> Group:
@@ -33,7 +34,6 @@ CELLS = (
 def pays_map() -> Page:
     """Its page."""
     kernels = tuple(kernel(name, "f16") for name in SPARSE)
-    of = {label: Group(like=label, words=words) for label, words in WORDS.items()}
     return Page(
         question="For which layers, zeros and columns is a sparse product faster than the dense one?",
         intro="Square layers of three public models (`datasets/problems/pays_map.csv` has their sources) with their "
@@ -51,11 +51,11 @@ def pays_map() -> Page:
         tables=(
             Crossings("Zeros from which on sparse is as fast as dense fp16, by columns", BEST, FP16),
             *(Pivot(f"Fastest sparse over fastest dense fp16 by zeros and columns, {WORDS[one]}", (BEST,), "ratio",
-                    FP16, ("level",), "n", group) for one, group in of.items()),
+                    FP16, ("level",), "n", group) for one, group in GROUPS.items()),
         ),
         facts=(
-            *(Comparison(kernels, (FP16,), (group,), ("level", "n")) for group in of.values()),
-            *(Comparison((BEST,), (CUBLAS,), (group,), ("level", "n")) for group in of.values()),
+            *(Comparison(kernels, (FP16,), (group,), ("level", "n")) for group in GROUPS.values()),
+            *(Comparison((BEST,), (CUBLAS,), (group,), ("level", "n")) for group in GROUPS.values()),
         ),
         energy=Comparison((BEST,), (FP16,), CELLS),
         baseline=FP16,

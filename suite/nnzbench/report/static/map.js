@@ -88,9 +88,18 @@ const payMap = (page) => {
     byId("map").querySelector("[aria-expanded=true]")?.setAttribute("aria-expanded", "false");
   }
 
-  const kernelsOf = (one) => rows.filter((row) => row.problem.name === one.problem && row.set.gpu === one.gpu
-    && data.experiments[row.set.experiment].name === one.experiment && row.series.work
-    && (row.series.math === one.math || (one.math === "tf32" && row.series.math === "f32" && row.series.work === "sparse")));
+  // The rows of a cell's own problem, or of the same size and zeros in other experiments, with kernels that its own left out.
+  const nameOfSet = (row) => data.experiments[row.set.experiment].name;
+  const alike = (row, one) => row.set.gpu === one.gpu && row.series.work
+    && (row.series.math === one.math || (one.math === "tf32" && row.series.math === "f32" && row.series.work === "sparse"));
+  const kernelsOf = (one) => {
+    const own = rows.filter((row) => row.problem.name === one.problem && nameOfSet(row) === one.experiment && alike(row, one));
+    const known = new Set(own.map((row) => row.series));
+    const size = `${one.rows}×${one.inner}×${one.columns}`;
+    const others = rows.filter((row) => row.problem.size === size && row.problem.op === "spmm" && Math.abs(100 * row.problem.level - one.level) < 1e-6
+      && nameOfSet(row) !== one.experiment && !/_(mag|2of4)$/.test(row.problem.label) && !known.has(row.series) && alike(row, one));
+    return [...own, ...others];
+  };
 
   // What stands behind a cell: every kernel that competes, with both times, and the command.
   function open(one, box) {
@@ -110,8 +119,10 @@ const payMap = (page) => {
     const time = (row) => (row ? `${plots.digits(row.us, 4)}${mark(row.tuned)}` : "–");
     table.createTHead().append(line("th", ["kernel", "hot, µs", "cold, µs", "variant"]));
     table.createTBody().append(...times.map((row) => {
-      const made = line("td", [`${row.series.label}${row.series.work === "dense" ? " (dense)" : ""}`, time(row.hot), time(row.cold), (row[one.policy] ?? row.hot ?? row.cold).variantName]);
-      made.className = row.series.work;
+      const shown = row[one.policy] ?? row.hot ?? row.cold ?? row.stream;
+      const away = nameOfSet(shown) === one.experiment ? "" : ` (${nameOfSet(shown)})`;
+      const made = line("td", [`${row.series.label}${row.series.work === "dense" ? " (dense)" : ""}${away}`, time(row.hot), time(row.cold), shown.variantName]);
+      made.className = row.series.work + (away && " elsewhere");
       return made;
     }));
     const problem = /^[\w.:-]+$/.test(one.problem) ? one.problem : `'${one.problem.replaceAll("'", "'\\''")}'`;

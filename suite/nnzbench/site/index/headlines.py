@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nnzbench.core import paths
 from nnzbench.papers import sparsert
 from nnzbench.papers.catalogue import page_of
-from nnzbench.papers.nnzbench import decoder_block, llm_layers, prune_or_quantise
+from nnzbench.papers.nnzbench import decoder_block, llm_layers, pays_map, prune_or_quantise
 from nnzbench.papers.sputnik import products
 from nnzbench.report import render
 from nnzbench.report.page import Crossings, Page, View
@@ -188,14 +188,34 @@ def _text(row: Any) -> str:
     return f"{ratio} ({number(low)} to {number(high)})"
 
 
+def _crossed(view: View, sizes: Group, n: int) -> list[str]:
+    """From how many zeros on the best sparse kernel beats dense fp16 at n columns; empty where not recorded."""
+    curves = crossings(view, Crossings("", written_here("f16"), FP16, (), group=sizes))
+    return list(curves[(curves["policy"] == view.policy) & (curves["column"] == n)]["text"])
+
+
+def crossing_points(folder: Path) -> Iterator[str]:
+    """From how many zeros on pruning pays on a GPU, by size of layer: of the map, else of language models' layers."""
+    sizes = {"pays_map": tuple(pays_map.GROUPS.values()), "llm_layers": (llm_layers.LARGE, llm_layers.SMALL)}
+    name = next((one for one in sizes if has_records(folder / one)), "")
+    if not name:
+        return
+    view = _view(folder / name)
+    for group in sizes[name]:
+        found = [f"{text} zeros at {n} column{'s' * (n > 1)}" for n in WIDTHS for text in _crossed(view, group, n)]
+        where = {"hot": "in the cache", "stream": "from memory"}.get(view.policy, view.policy)
+        if found:
+            cut = " (not fully tuned)" * bool((view.frame["cut_short"] != "").any())
+            yield f"{group.words}, weights {where}: pruning beats dense fp16 from {', '.join(found)}{cut}"
+
+
 def _sentences(found: Mapping[Line, Sequence[Any]], views: Mapping[str, View]) -> Iterator[str]:
     """From how many zeros on layers are faster than dense fp16, and over what 90 % zeros gain nothing."""
     crossed: dict[str, list[str]] = {}
     for line in found:
         if line.sizes and (view := views.get("llm_layers")):
-            curves = crossings(view, Crossings("", written_here("f16"), FP16, (), group=line.sizes))
-            mine = curves[(curves["policy"] == view.policy) & (curves["column"].astype(str) == line.columns)]
-            crossed.setdefault(line.layers, []).extend(f"{one} at {line.columns}" for one in mine["text"])
+            mine = _crossed(view, line.sizes, int(line.columns))
+            crossed.setdefault(line.layers, []).extend(f"{one} at {line.columns}" for one in mine)
     if told := "; ".join(f"{layers}, {', '.join(texts)}" for layers, texts in crossed.items() if texts):
         yield f"**Pruning beats dense fp16** from so many zeros on, at so many columns: {told}."
     for at, head in list(enumerate(HEADS))[len(LEVELS) - 1 :]:

@@ -72,7 +72,7 @@ const shown = (text) => Object.assign(document.createElement("pre"), {{ id: "res
 const told = (text) => document.body.append(shown(text));
 const errors = [];
 const answer = ({{ layers }}) => {{
-  const found = {{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press), words: [4096, 4500].map(say) }};
+  const found = {{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press), words: [8192, 9000].map(say) }};
   told(JSON.stringify({{ ...found, errors, over: document.documentElement.scrollWidth - innerWidth }}));
 }};
 addEventListener("error", (event) => errors.push(String(event.message)));
@@ -200,7 +200,8 @@ def test_the_page_answers_in_a_browser(told, answers):
 def test_the_page_says_whose_size_an_answer_is_of(told):
     recorded, other = told["words"]
     assert "nearest layer" not in recorded
-    assert "Recorded at 4096 × 4096" in other
+    assert "Recorded at 8192 × 8192" in other
+    assert "at yours)" in other
 
 
 def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
