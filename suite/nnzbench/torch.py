@@ -222,6 +222,12 @@ def _require_same(place: str, linear: nn.Linear, saved: Saved) -> None:
         raise OperatorError(f"'{place}' has weights of {shape}, and ({facts.m}, {facts.k}) in {kind} were packed")
     if linear.weight.is_meta:
         return
-    dense = torch.from_numpy(saved.matrix.to_dense()).to(linear.weight.device).to(kind)
+    matrix, device = saved.matrix, linear.weight.device
+    starts, columns, values = (
+        torch.from_numpy(one).to(device) for one in (matrix.offsets, matrix.indices, matrix.values)
+    )
+    rows = torch.arange(facts.m, device=device).repeat_interleave(starts.diff())
+    dense = torch.zeros((facts.m, facts.k), dtype=kind, device=device)
+    dense[rows, columns.long()] = values.to(kind)
     if not torch.equal(dense, linear.weight.detach()):
         raise OperatorError(f"the weights of '{place}' are not those that were packed: pack this model's own")

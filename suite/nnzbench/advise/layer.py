@@ -83,6 +83,8 @@ class Question:
     image: Image | None = None
     crossover: bool = True
     """Whether to look for the crossover at widths that were not asked for."""
+    packs: bool = False
+    """Whether layers are packed by their answers, which checks them: of a kind the first alone is timed."""
 
 
 def question(

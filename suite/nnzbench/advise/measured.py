@@ -10,10 +10,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
-from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op, Question
+from nnzbench.advise.layer import EXPERIMENT, Layer, Question
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import Recorded, load, usual_folders
 from nnzbench.bench.attempts import Attempts
@@ -75,19 +74,22 @@ def answers(
 ) -> Iterator[tuple[Layer, Answer]]:
     """The answer for each layer, those of a kind after one another, with the kind's first answer for a first choice.
 
-    Each kind's search has an even share of the time that is left. Raises as `answer` does.
+    Each kind's search has an even share of the time that is left, half of it where packing takes the rest. Raises as
+    `answer` does.
     """
     groups = kinds(layers) if session.device.timer is not None else [[one] for one in layers]
-    known, ends = known_times(session), session.clock() + question.budget_s
+    known, left = known_times(session), question.budget_s / (2 if question.packs else 1)
     if many := len(layers) > 1:
-        progress.start(f"{len(layers)} layers of {len(groups)} kinds", len(layers), ends)
+        progress.start(f"{len(layers)} layers of {len(groups)} kinds", len(layers))
     within = Within(progress) if many else progress
     for at, (first, *others) in enumerate(groups):
-        share = replace(question, budget_s=max(0.0, ends - session.clock()) / (len(groups) - at))
+        begun = session.clock()
+        share = replace(question, budget_s=max(0.0, left) / (len(groups) - at))
         found = answer(first, share, session, results, within, known)
+        left -= session.clock() - begun
         for layer in (first, *others):
             same = layer is first
-            yield layer, found if same else _like(layer, first.title, found, question.image, session, results, within)
+            yield layer, found if same else _like(layer, first.title, found, question, session, results, within)
             if many:
                 progress.advance()
 
@@ -96,7 +98,7 @@ def _like(
     layer: Layer,
     first: str,
     found: Answer,
-    image: Image | None,
+    question: Question,
     session: Session,
     results: Results,
     within: RunProgress,
@@ -105,12 +107,16 @@ def _like(
 
     What is dense takes as long as there, as it does not depend on the zeros.
     """
+    note = " ".join(filter(None, (layer.note, f"Of the kind of {found.label}, whose choice and dense times it has.")))
+    found = replace(found, label=layer.title, nnz=layer.matrix.nnz, note=note, like=first)
+    if question.packs:
+        return found
     widths, problems = [], []
     for width in found.widths:
         there = [one for one in width.entries if one.dense or not one.us]
         if chosen := width.sparse(found.dtype):
             name = chosen.kernel
-            problem = unrecorded(layer.problem(cast(Op, found.op), width.n, found.dtype, image), results)
+            problem = unrecorded(layer.problem(question.op, width.n, found.dtype, question.image), results)
             only = replace(session, kernels={name: with_variant(session.kernels[name], chosen.variant)})
             asked = Asked(width.n, problem, layer, [name], only, results, within, {})
             with asked.search:
@@ -118,11 +124,7 @@ def _like(
             there += asked.width().entries
             problems.append(problem.name)
         widths.append(replace(width, entries=ranked(there), tried=int(chosen is not None)))
-    note = " ".join(filter(None, (layer.note, f"Of the kind of {found.label}, whose choice and dense times it has.")))
-    return replace(
-        found, label=layer.title, nnz=layer.matrix.nnz, widths=tuple(widths), note=note, problems=tuple(problems),
-        like=first,
-    )  # fmt: skip
+    return replace(found, widths=tuple(widths), problems=tuple(problems))
 
 
 def answer(

@@ -11,13 +11,13 @@ from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
 from nnzbench.advise.layer import Layer, Question
 from nnzbench.advise.operators.archive import Archive, Facts, Key, Packing, Saved, canonical, keep, recall
 from nnzbench.advise.operators.arrays import OperatorError
-from nnzbench.advise.operators.make import draft, make
+from nnzbench.advise.operators.make import alike, draft, make
 from nnzbench.bench.session import Session
 from nnzbench.core.progress import RunProgress
 from nnzbench.data.matrices.formats import CSR, MatrixError
 from nnzbench.data.problems.operands import Operands, operands_of
 from nnzbench.data.problems.problem import Problem
-from nnzbench.kernels.registry import Kernel, kernels, with_variant
+from nnzbench.kernels.registry import Kernel, kernels
 
 LEAST_ZEROS = 0.25
 """Share of zeros from which on a layer counts as pruned."""
@@ -25,11 +25,11 @@ _CLOSE = 1.3
 """Times the fastest kernel's time up to which another is tried for rows of tokens too: these may cost it less."""
 _GAIN = 0.95
 """Share of the next wider choice's time below which a narrower one is worth the memory of its packed weights."""
-SECONDS = 10.0
+SECONDS = 5.0
 """Most for one width's choice among kernels that were timed already."""
 
-Make = Callable[[Problem, Operands, list[str], str], Saved]
-"""An operator's choice out of named kernels, or of their candidates of a name. Raises `OperatorError`."""
+Make = Callable[[Problem, Operands, list[str], Facts | None], Saved]
+"""An operator's choice out of named kernels, or as another layer's. Raises `OperatorError`."""
 
 
 def prunable(layers: Iterable[Layer]) -> tuple[list[Layer], list[Layer]]:
@@ -56,10 +56,10 @@ def unpruned(layer: Layer) -> Packing:
 def measured(session: Session) -> Make:
     """Choices by the times that operators take on this device, which checks them."""
 
-    def made(problem: Problem, operands: Operands, names: list[str], variant: str) -> Saved:
-        known = {one: with_variant(session.kernels[one], variant) for one in names} if variant else session.kernels
-        only = replace(session, kernels=known)
-        operator = make(problem, operands, only, RunProgress(), names, SECONDS, "tokens")
+    def made(problem: Problem, operands: Operands, names: list[str], like: Facts | None) -> Saved:
+        if like is not None:
+            return alike(like, operands.sparse, session.device, session.kernels)
+        operator = make(problem, operands, session, RunProgress(), names, SECONDS, "tokens")
         operator.close()
         return operator.packed.saved
 
@@ -150,7 +150,7 @@ def pack(layer: Layer, answer: Answer, made: Make, like: Packing | None = None) 
         us: float | None = None
         if names:
             with suppress(*([OperatorError] if limit else [])):  # then dense it is
-                saved = made(problem, operands_of(problem, matrix, pattern), names, chosen.variant if chosen else "")
+                saved = made(problem, operands_of(problem, matrix, pattern), names, chosen)
         if saved is not None:
             us = saved.facts.hot_us or next((one.us for one in width.timed() if one.kernel == saved.facts.kernel), None)
         if saved is None or (us and limit and us >= limit):

@@ -187,7 +187,7 @@ class Search:
 
     def _time_once(self, begun: float, seconds: float) -> None:
         """Tries the first candidate of each that leads, in their order; what compiles for seconds is not waited for."""
-        while seconds > 0:
+        while True:
             left = seconds - (self._clock() - begun)
             leading = self._leading if left > 0 else self._leading[:OWED]
             group = [one for one in leading if not (one.tried or one.done or one.compile_s)]

@@ -140,7 +140,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     apart: list[str] = []
     layers = layer.load(asked.matrices, asked.match, asked.pattern or "uniform", op, apart)
     budget_s = asked.budget or min(BUDGET_S * len(layers), MOST_BUDGET_S)
-    question = replace(question, budget_s=budget_s, crossover=not (asked.no_crossover or save))
+    question = replace(question, budget_s=budget_s, crossover=not (asked.no_crossover or save), packs=bool(save))
     for one in layers:  # what can't be asked is told before anything runs or is estimated
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)

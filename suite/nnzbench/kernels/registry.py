@@ -146,8 +146,8 @@ def register(kernel: AnyKernel, about: About | None = None) -> None:
     _about[kernel.name] = replace(about, role=role, label=about.label or kernel.name, maths=maths)
 
 
-Plans = Callable[[Problem, Operands, str], Iterator[Plan]]
-"""`Kernel.plans` as a function of problem, operands and architecture."""
+Plans = Callable[..., Iterator[Plan]]
+"""`Kernel.plans` as a function of problem, operands and architecture; of a variant too where it is `by_name`."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,8 @@ class PlannedKernel:
     ops: frozenset[str]
     dtypes: frozenset[str]
     plans: Plans
+    by_name: bool = False
+    """Whether `plans` takes a variant, and yields then those alone whose names differ in what follows from weights."""
 
 
 Find = Callable[[Problem, Operands, Device], Iterator[Candidate]]
@@ -176,11 +178,11 @@ class FoundKernel:
     candidates: Find
 
 
-def kernel(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Plans], PlannedKernel]:
+def kernel(paper: str, ops: str, dtypes: str, about: About, by_name: bool = False) -> Callable[[Plans], PlannedKernel]:
     """Registers a function that yields plans as the kernel of its name; several `ops` or `dtypes` in one string."""
 
     def made(plans: Plans) -> PlannedKernel:
-        one = PlannedKernel(plans.__name__, paper, frozenset(ops.split()), frozenset(dtypes.split()), plans)
+        one = PlannedKernel(plans.__name__, paper, frozenset(ops.split()), frozenset(dtypes.split()), plans, by_name)
         register(one, about)
         return one
 
@@ -248,14 +250,21 @@ def baselines(op: str) -> tuple[str, ...]:
     return _those(lambda name, one: not one.study and name in _registry and op in _registry[name].ops)
 
 
-def with_variant(kernel: AnyKernel, variant: str) -> AnyKernel:
-    """The kernel with that one of its candidates alone; it ends when that is found."""
+def with_variant(kernel: AnyKernel, variant: str, exact: bool = True) -> AnyKernel:
+    """The kernel with that one of its candidates alone; it ends when that is found, and makes no other if it can.
+
+    Unless `exact`, the first that has that name but for what follows from weights will do.
+    """
     said = kernel.name, kernel.paper, kernel.ops, kernel.dtypes
     if isinstance(kernel, VendorKernel):
         find = kernel.candidates
         return FoundKernel(*said, lambda *asked: _first_named(find(*asked), variant))
-    plan = kernel.plans
-    return PlannedKernel(*said, lambda *asked: _first_named(plan(*asked), variant))
+    plan: Plans = kernel.plans
+    if not (isinstance(kernel, PlannedKernel) and kernel.by_name):
+        return PlannedKernel(*said, lambda *asked: _first_named(plan(*asked), variant))
+    if exact:
+        return PlannedKernel(*said, lambda *asked: _first_named(plan(*asked, variant), variant))
+    return PlannedKernel(*said, lambda *asked: itertools.islice(plan(*asked, variant), 1))
 
 
 Made = TypeVar("Made", Plan, Candidate)

@@ -152,7 +152,7 @@ def test_who_is_expected_to_win_is_timed_before_anything_is_tuned(world):
     with Search(
         SUBJECT, OPERANDS, ("ring", "sputnik", "cublas"), world.attempts, Silent(), None, world.crew(), EXPECTED
     ) as one:
-        found = one.go(0.5)
+        found = one.go(0.0)
     assert order(world) == ["cublas", "sputnik"]
     assert not found.missed  # 7 us are expected of `ring`, and `sputnik` takes 5
     with Search(

@@ -21,7 +21,7 @@ from nnzbench.bench.timing import BEHIND, StoppingRule
 from nnzbench.bench.trial import Outcome
 from nnzbench.core.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.core.progress import RunProgress
-from nnzbench.data.matrices.formats import MatrixError, require_memory
+from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.experiment import Policy
 from nnzbench.data.problems.operands import Operands, operands_of
@@ -29,7 +29,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.registry import AnyKernel, Kernel, baselines
+from nnzbench.kernels.registry import AnyKernel, Kernel, baselines, with_variant
 from nnzbench.results.records.folder import Kept
 
 
@@ -152,24 +152,47 @@ def remake(
     Raises `OperatorError` where the weights can't be packed so and, unless `trust`, where what runs is not what was
     checked when it was saved. With `check`, that is checked now, and so is what never was.
     """
-    facts, kernel = found.facts, kernels_for(found.facts.layout, known).get(found.facts.kernel)
+    return Operator(_remade(found, device, known, trust, check), device)
+
+
+def alike(chosen: Facts, matrix: CSR, device: Device, known: Mapping[str, AnyKernel]) -> Saved:
+    """What was chosen for other weights of these sizes and about as many zeros, for these: packed and checked.
+
+    Raises `OperatorError` as `remake` does.
+    """
+    return _remade(Saved(chosen, matrix), device, known, check=True, exact=False).saved
+
+
+def _remade(
+    found: Saved,
+    device: Device,
+    known: Mapping[str, AnyKernel],
+    trust: bool = False,
+    check: bool = False,
+    exact: bool = True,
+) -> Packed:
+    facts, kernel = found.facts, known.get(found.facts.kernel)
     if kernel is None or not isinstance(kernel, Kernel):
         raise OperatorError(f"there is no kernel '{facts.kernel[:60]}' here that packs weights: register yours first")
     if facts.arch != device.arch:
         raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {device.arch}")
+    kernel = kernels_for(facts.layout, {facts.kernel: with_variant(kernel, facts.variant, exact)})[facts.kernel]
     level = round(found.matrix.sparsity, 4)
     problem = Problem("operator", "operator", "spmm", facts.m, facts.k, facts.n, level, "file:operator", facts.dtype)
     try:
         require_memory("a product", 16 * (facts.k + facts.m) * facts.n)
         operands = operands_of(problem, found.matrix, found.matrix.pattern_hash())
-        plans = kernel.plans(problem, operands, device.arch)
-        plan = next((one for one in plans if one.variant == facts.variant), None)
+        plan = next(kernel.plans(problem, operands, device.arch), None)
         bound = require_inputs(plan, operands, facts.layout == "tokens") if plan else {}
     except (Unsupported, MatrixError) as error:
         raise OperatorError(f"{facts.kernel} does not take this operator's weights: {error}") from error
     if plan is None:
         raise OperatorError(f"{facts.kernel} has no variant '{facts.variant[:60]}' for this operator's weights")
-    facts = replace(facts, input=bound["b"], output=plan.output)
+    if exact:
+        facts = replace(facts, input=bound["b"], output=plan.output)
+    else:
+        new = _facts(problem, operands, facts.kernel, plan, device.arch, facts.layout)
+        facts = replace(new, hot_us=facts.hot_us)
     made = _packed(facts, operands, plan, device)
     same = made.saved.facts.digest == facts.digest
     if check and (facts.relative_error is None or not same):
@@ -180,7 +203,7 @@ def remake(
             f"what {facts.kernel} makes of these weights is not what was checked when this operator was saved: make it "
             "again, or give trust=True to run this version's program unchecked"
         )
-    return Operator(made, device)
+    return made
 
 
 def _checked(problem: Problem, operands: Operands, plan: Plan, device: Device) -> float:

@@ -27,7 +27,7 @@ BIAS = "bias"
 _TILE = 32
 
 
-def kernels_for(layout: Layout, known: Mapping[str, AnyKernel]) -> Mapping[str, AnyKernel]:
+def kernels_for(layout: Layout, known: Mapping[str, AnyKernel]) -> Mapping[str, Kernel]:
     """The kernels that yield plans, for operands in that layout."""
     ours = {name: one for name, one in known.items() if isinstance(one, Kernel)}
     if layout == "columns":

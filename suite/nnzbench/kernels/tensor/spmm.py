@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
@@ -251,6 +252,7 @@ def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Te
 _OTHER_SHARED = 2 << 10
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
 _LEAST_STAGES, _MOST_STAGES = 2, 4
+_STAGES = re.compile(r"\.\d+(?=_p)")
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: TensorTiling, shared: SharedWork | None = None) -> Plan:
@@ -308,9 +310,14 @@ def make_plan(problem: Problem, operands: Operands, tiling: TensorTiling, shared
     )
 
 
-def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[TensorTiling]) -> Iterator[Plan]:
-    """The plan of each tiling whose rings fit in shared memory. Raises `Unsupported` where none does."""
+def plans(
+    problem: Problem, operands: Operands, arch: str, choices: Iterable[TensorTiling], variant: str = ""
+) -> Iterator[Plan]:
+    """The plan of each tiling whose rings fit in shared memory, or of those that may be a `variant`'s: but for its
+    stages, which follow from the weights. Raises `Unsupported` where none does."""
     shared = SharedWork()
+    if variant:
+        choices = [one for one in choices if _STAGES.sub("", one.name) == _STAGES.sub("", variant)]
 
     def make(tiling: TensorTiling) -> Plan:
         room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED - tiling.ring_bytes(0)
@@ -373,8 +380,8 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return round(weights * least) - value_bytes * nnz
 
 
-@kernel("nnzbench", "spmm", "f16 bf16 f8", About("own", structure_bytes=structure_bytes, rank=135))
-def tensor_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+@kernel("nnzbench", "spmm", "f16 bf16 f8", About("own", structure_bytes=structure_bytes, rank=135), by_name=True)
+def tensor_spmm(problem: Problem, operands: Operands, arch: str, variant: str = "") -> Iterator[Plan]:
     """Own SpMM on tensor cores for matrices without structure: one plan per tiling whose rings fit in shared memory.
 
     Of FP8 A's values alone are kept as e4m3; B is fp16.
@@ -383,7 +390,7 @@ def tensor_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Pla
     """
     if not architecture(arch).has("mma_sparse"):
         raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
-    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch))
+    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch), variant)
 
 
 def tf32_structure_bytes(problem: Problem, nnz: int) -> int:
@@ -394,12 +401,12 @@ def tf32_structure_bytes(problem: Problem, nnz: int) -> int:
 _TF32 = About("own", maths=frozenset({"tf32"}), structure_bytes=tf32_structure_bytes, rank=136)
 
 
-@kernel("nnzbench", "spmm", "f32", _TF32)
-def tensor_spmm_tf32(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+@kernel("nnzbench", "spmm", "f32", _TF32, by_name=True)
+def tensor_spmm_tf32(problem: Problem, operands: Operands, arch: str, variant: str = "") -> Iterator[Plan]:
     """Own SpMM on tensor cores for fp32 matrices without structure; its rows are of class `tf32`.
 
     Raises `Unsupported` before sm_80, whose tensor cores have no TF32, and where no tiling's rings fit.
     """
     if not architecture(arch).has("mma_tf32"):
         raise Unsupported(f"tensor cores of {arch} do not multiply in TF32")
-    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, "tf32"))
+    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, "tf32"), variant)

@@ -12,12 +12,12 @@ from on_cpu import fresh_cache  # noqa: F401
 from own_files import has_safetensors
 
 import nnzbench
-from nnzbench.advise import api, packing
+from nnzbench.advise import api, layer, packing
 from nnzbench.advise.answer import Answer, Entry, Width
 from nnzbench.advise.layer import Question
 from nnzbench.advise.operators import archive
 from nnzbench.advise.operators.archive import Archive, Facts, Saved
-from nnzbench.advise.operators.make import remake
+from nnzbench.advise.operators.make import alike, draft, remake
 from nnzbench.core import paths
 from nnzbench.data.matrices import files
 from nnzbench.kernels import registry
@@ -227,3 +227,15 @@ def test_estimates_choose_where_the_gpu_is_not_here(tmp_path):
     (saved,) = found.saved("w.weight").values()
     assert saved.facts.arch == "sm_90"
     assert saved.facts.relative_error is None
+
+
+def test_a_layer_of_a_kind_takes_the_choice_of_its_first_and_is_checked(fresh_choices):
+    device, known = api.open_device("cpu"), registry.kernels()
+    first, other = (layer.from_matrix(files.from_array("w", weights(96, 64, seed=seed)), "f16") for seed in (1, 2))
+    problem = first.problem("spmm", 16, "f16")
+    chosen = replace(draft(problem, first.operands(problem), ["tensor_spmm"], device.arch, known).facts, hot_us=3.5)
+    saved = alike(chosen, archive.canonical(other.matrix, "f16"), device, known)
+    assert (saved.facts.variant, saved.facts.hot_us) == (chosen.variant, 3.5)
+    assert 0 < saved.facts.relative_error < 1e-2
+    assert saved.facts.digest != chosen.digest
+    assert np.array_equal(saved.matrix.to_dense(), weights(96, 64, seed=2))

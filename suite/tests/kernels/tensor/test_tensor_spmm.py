@@ -1,5 +1,6 @@
 """`tensor_spmm` against float64 on the processor, and the tilings that it is tried with."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,8 @@ from nnzbench.data.problems.reference import reference
 from nnzbench.devices import gpu
 from nnzbench.devices.build.cache import Job
 from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernels.registry import with_variant
+from nnzbench.kernels.tensor import spmm
 from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm, tilings
 
 
@@ -173,3 +176,20 @@ def test_rows_of_tokens_are_clean_under_sanitizers_and_keep_inf_to_its_rows():
     spoilt = Operands(data.sparse, {"b": b}, "")
     plain = make_plan(problem(data), spoilt, TILINGS[2])
     assert np.array_equal(execute(by_tokens(plain, spoilt)), execute(plain), equal_nan=True)
+
+
+def test_a_plan_is_found_by_its_name_without_making_the_others(monkeypatch):
+    """And of other weights the one that differs in its stages alone, which follow from them."""
+    data = operands(matrix(512, 1024, 0.2), 16).cast("f16")
+    one = problem(data, "f16")
+    every = list(tensor_spmm.plans(one, data, "sm_90"))
+    wanted = every[-1].variant
+    made = []
+    monkeypatch.setattr(spmm, "make_plan", lambda *given: made.append(given) or make_plan(*given))
+    (found,) = with_variant(tensor_spmm, wanted).plans(one, data, "sm_90")
+    assert found.variant == wanted
+    assert len(made) == 1
+    other = re.sub(r"\.\d+_p", ".9_p", wanted)
+    (alike,) = with_variant(tensor_spmm, other, exact=False).plans(one, data, "sm_90")
+    assert alike.variant == wanted
+    assert not list(with_variant(tensor_spmm, other).plans(one, data, "sm_90"))
