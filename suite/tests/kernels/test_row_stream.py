@@ -13,7 +13,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import row_stream
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.row_stream import PieceTiling
-from nnzbench.kernels.rows import Storage
+from nnzbench.kernels.rows import Storage, padded
 
 STORED = {"f32": Storage(half=False, short_index=False), "f16": Storage(half=True, short_index=True)}
 both = pytest.mark.parametrize("dtype", STORED)
@@ -129,3 +129,10 @@ def test_a_grid_too_long_in_y_is_left_out_or_refused():
     assert all(plan.launches[0].grid[1] <= 65535 for plan in found)
     with pytest.raises(Unsupported, match="at most 65535"):
         next(kernels()["row_stream_bias_relu"].plans(*asked(70_000, 8, "pointwise")))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16])
+def test_an_array_is_filled_up_to_whole_vectors_of_which_there_is_one_at_least(size):
+    found = padded(np.arange(1, size + 1, dtype=np.int32))
+    assert found.size == max(8, -(-size // 8) * 8)
+    assert found.tolist() == [*range(1, size + 1), *[0] * (found.size - size)]
