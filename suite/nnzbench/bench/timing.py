@@ -250,7 +250,7 @@ def _sample(
             read_clock()  # and once more at the end: a reading can take longer than the samples
         stable = rule.settled(samples, step_us, to_beat_us)
         lead = min(samples) / to_beat_us if to_beat_us else 0.0
-        behind = not stable and lead > BEHIND
+        behind = lead > BEHIND
         far = behind and lead > FAR_BEHIND
         if behind and (far or len(samples) >= rule.min_samples // 2):
             break

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from nnzbench.cli import options
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
 
 @click.group("list")
@@ -43,7 +44,7 @@ def _told(one: object, *names: str) -> dict[str, Any]:
 def list_experiments(as_json: bool) -> None:
     """Every experiment with its place in the paper."""
     rows = []
-    for one in options.known_experiments().values():
+    for one in EXPERIMENTS.values():
         more = {"kernels": list(one.kernels)} if as_json else {}
         rows.append(_told(one, "name", "title", "paper", "figure") | more)
     show(rows, as_json)
@@ -69,12 +70,9 @@ def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> No
 
     Default: of all experiments. The source is what each would use on this machine.
     """
-    known = options.known_experiments()
-    from nnzbench.papers.catalogue import experiment
-
     rows = [
         _told(problem, "experiment", "name", "op", "m", "k", "n", "shape", "sparsity", "source")
-        for name in experiments or known
+        for name in experiments or EXPERIMENTS
         for problem in replace(experiment(name), full=full).problems()
     ]
     show(rows, as_json)

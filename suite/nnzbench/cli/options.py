@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from nnzbench.data.problems.experiment import Experiment
+from nnzbench.papers.catalogue import EXPERIMENTS
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 """A folder, which need not be there yet."""
@@ -33,17 +33,9 @@ def late_pandas() -> None:
     sys.modules.setdefault("pandas", _Late("pandas"))
 
 
-def known_experiments() -> Mapping[str, Experiment]:
-    """All experiments, without pandas: their pages compute with it."""
-    late_pandas()
-    from nnzbench.papers.catalogue import EXPERIMENTS
-
-    return EXPERIMENTS
-
-
 def experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Experiments that begin so."""
-    return [name for name in known_experiments() if name.startswith(incomplete)]
+    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
 
 
 def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

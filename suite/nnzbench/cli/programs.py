@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
+from nnzbench.bench.phases import Phases
+from nnzbench.bench.subject import Subjects
 from nnzbench.bench.sweep import Choice, plan_work
 from nnzbench.bench.trial import enumerate_candidates
 from nnzbench.core import paths
 from nnzbench.core.plan import Candidate, Plan, Prepared, Unsupported
-from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems.experiment import Experiment
-from nnzbench.data.problems.operands import Maker
 from nnzbench.devices.build import cache, toolchain
 from nnzbench.devices.build.cache import CompileError, Job, compile_program
 from nnzbench.devices.build.pool import compile_many
@@ -55,12 +55,10 @@ def programs(
     """Each program of a run once, in the order that it would be asked for."""
     lister = Lister(arch, link)
     for one in chosen:
-        maker = Maker()
+        subjects = Subjects(Phases())
         for problem, names in plan_work(one, known, choice):
-            try:
-                operands = maker.operands(problem)
-            except MatrixError:  # the run tells
-                continue
+            if (operands := subjects.of(problem).operands) is None:
+                continue  # the run tells why
             for name in names:
                 for found in enumerate_candidates(known[name], problem, operands, lister, choice.limit):
                     if isinstance(found, Candidate):

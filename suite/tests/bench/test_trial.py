@@ -161,6 +161,12 @@ def test_candidates_are_measured_against_their_own_arithmetic_alone(tmp_path):
     assert found == {"a": "", "tf32_a": "", "b": "", "tf32_b": EARLY, "c": EARLY}
 
 
+def test_parts_of_a_network_are_no_rivals_of_one_another(tmp_path):
+    kernel = FakeKernel("block_parts", {"a": (5.0, ""), "b": (30.0, "")})
+    sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
+    assert {row.variant: row.reason for row in rows(tmp_path)} == {"a": "", "b": ""}
+
+
 def test_candidates_are_measured_against_their_own_policy_alone(tmp_path):
     class Cold(FakeTimer):
         def cold_us(self, run, samples):

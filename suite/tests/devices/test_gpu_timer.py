@@ -78,6 +78,15 @@ def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
     assert big.flush_bytes == 240 << 20
 
 
+def test_what_is_enqueued_is_done_where_the_gpu_has_come_behind_it():
+    device = open_fake()
+    timer, start = device.timer, len(device.backend.log)
+    done = timer.enqueue(run_of(device))
+    assert names(device, start) == ["k", "record"]
+    device.backend.host_ms += 100.0
+    assert done()
+
+
 def test_a_graph_holds_the_launches_and_runs_nothing_while_captured():
     device = open_fake()
     replay = device.timer.capture(run_of(device), 25)
