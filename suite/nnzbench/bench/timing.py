@@ -7,13 +7,12 @@ its turn comes again. Dense operand and result are the same buffers for all, as 
 come from the launch before it, and lie in L2.
 Loop: no graph; 25 launches, then 100 between two events, as many benchmarks time a kernel.
 
-Batches of samples take turns at runs that have the weights at other addresses, where there are several: some places in
+Where there are several runs that have the weights at other addresses, as many samples are taken at each: some places in
 memory are slower than others by a few percent, and what a row then says includes that.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 import time
@@ -152,14 +151,12 @@ def measure(
         batches = [partial(_loop_us, timer, one) for one in (run, *elsewhere)]
     else:
         batches = _hot_batches(timer, (run, *elsewhere), capturable, launches)
-    turns = itertools.cycle(batches)
-    batch: Batch = lambda count: next(turns)(count)  # noqa: E731
     if watched is not None:
-        batch = watched(batch)
+        batches = list(map(watched, batches))
     until = clock() + rule.ramp_seconds
     while clock() < until:
-        batch(1)
-    return _sample(timer, batch, rule, clock, EVENT_STEP_US if policy == "cold" else 0.0, to_beat_us)
+        batches[0](1)
+    return _sample(timer, batches, rule, clock, EVENT_STEP_US if policy == "cold" else 0.0, to_beat_us)
 
 
 def warm_up(
@@ -229,8 +226,11 @@ def _runs(run_us: float) -> int:
 
 
 def _sample(
-    timer: Timer, batch: Batch, rule: StoppingRule, clock: Clock, step_us: float, to_beat_us: float | None
+    timer: Timer, batches: Sequence[Batch], rule: StoppingRule, clock: Clock, step_us: float, to_beat_us: float | None
 ) -> Measurement:
+    """As many samples of each place. What settles a median is how far they spread at a place: that places differ is in
+    the quartiles, and would not change with more samples."""
+    places: list[list[float]] = [[] for _ in batches]
     samples: list[float] = []
     clocks: list[float] = []
     throttled: set[str] = set()
@@ -242,13 +242,20 @@ def _sample(
         throttled.update(timer.throttle_reasons())
 
     start = clock()
-    step = FEWEST_SAMPLES  # a slow kernel must be able to stop at the wall cap
+    step = -(-FEWEST_SAMPLES // len(places))  # a slow kernel must be able to stop at the wall cap
     stable = behind = far = False
     while True:
-        samples += batch(min(step, rule.max_samples - len(samples)))
+        left = (rule.max_samples - len(samples)) // len(places)
+        for place, batch in zip(places, batches, strict=True):
+            place += batch(max(1, min(step, left)))
+        samples = [us for place in places for us in place]
         if len(clocks) < 2:
             read_clock()  # and once more at the end: a reading can take longer than the samples
-        stable = rule.settled(samples, step_us, to_beat_us)
+        alike = samples
+        if len(places) > 1:
+            whole = statistics.median(samples)
+            alike = [us * whole / statistics.median(place) for place in places for us in place]
+        stable = rule.settled(alike, step_us, to_beat_us)
         lead = min(samples) / to_beat_us if to_beat_us else 0.0
         behind = lead > BEHIND
         far = behind and lead > FAR_BEHIND
@@ -256,7 +263,7 @@ def _sample(
             break
         if stable or len(samples) >= rule.max_samples or clock() - start >= rule.max_seconds:
             break
-        step = max(1, rule.min_samples // 2)
+        step = max(1, rule.min_samples // 2 // len(places))
     read_clock()
     mhz_median = statistics.median(clocks) if clocks else None
     return Measurement(tuple(samples), mhz_median, tuple(sorted(throttled)), stable, behind, far)
