@@ -148,8 +148,8 @@ def patdnn() -> Page:
             (TUNED, TUNED_F16, ROWS["f32"], GENERATED["f32"]), (CUDNN_F16, CUDNN_TF32, CUDNN), GROUPS
         ),
         figures=(
-            Dots("steps", "Each of PatDNN's steps with those before it, fp32, over none", series["f32"],
-                 steps["f32"][0], x="layer", panels="batch", group=SINGLE),
+            Dots("steps", "Each of PatDNN's steps with those before it, fp16, over none", series["f16"],
+                 steps["f16"][0], x="layer", panels="batch", group=SINGLE),
             Dots("speedup", "Pattern-pruned layers over cuDNN's dense fp32", (TUNED, TUNED_F16, ROWS["f32"],
                  GENERATED["f32"], CUDNN_TF32, CUDNN_F16), CUDNN, x="layer", panels="batch",
                  group=Group(words="layers with 8 patterns", where="kind == 'top8'")),
@@ -163,6 +163,7 @@ def patdnn() -> Page:
         facts=(
             *(Comparison((*steps[math][1:], series[math][-1]), steps[math], GROUPS[:2]) for math in steps),
             *(Comparison(series[math], (steps[math][0],), (SINGLE,), ("layer",)) for math in steps),
+            Comparison(series["f32"], (steps["f32"][0],), (SINGLE,), ("layer", "batch")),
             Comparison((GENERATED["f32"], GENERATED["f16"], ROWS["f32"]), (CUDNN, CUDNN_TF32, CUDNN_F16), (ANYWHERE,)),
             Comparison((TWO_FOUR,), (CUDNN_F16,), (AS_PRODUCTS,)),
         ),

@@ -151,6 +151,10 @@ FIRST = tuple(Group(where="label <= '11'", words="problems 1 to 11", level=level
 SPARSER = Group(
     words="problems 1 to 11, 95 % zeros against 90 %", cases=r"(\d\d)_.*_95", baseline_cases=r"(\d\d)_.*_90"
 )
+OLD = Selector(
+    "the fastest of cuSPARSE's algorithms of CUDA 10.1", ("cusparse",), variants=r"(csr_alg1|coo_alg[123])_col$"
+)
+"""What the paper compares with, as far as it is still there."""
 MOBILENET = Group(where="label >= '12'", level=90, words="layers of MobileNet V1 (problems 12 to 20)")
 SMALLER = Group(where="'12' <= label <= '16'", words="problems 12 to 16")
 LARGER = Group(where="label >= '17'", words="problems 17 to 20")
@@ -240,8 +244,9 @@ def sparsert_table1() -> Page:
         figures=(
             Dots("speedup", "Sparse products of pruned layers over dense ones", (paper, own(), sputnik), DENSE,
                  x="size", printed=printed),
-            Bars("figure4", "Useful TFLOP/s (SparseRT's figure 4)", (CUBLAS, CUSPARSE, paper), "rate",
+            Bars("figure4", "Useful TFLOP/s (SparseRT's figure 4)", (CUBLAS, OLD, paper, CUSPARSE), "rate",
                  panels="level"),
+            Dots("figure4d", "SparseRT over cuSPARSE (SparseRT's figure 4d)", (paper, own(), CUSPARSE), OLD, x="size"),
             Dots("figure6", "SparseRT over Sputnik on MobileNet V1 (SparseRT's figure 6)", (paper, own()), sputnik,
                  group=MOBILENET),
         ),

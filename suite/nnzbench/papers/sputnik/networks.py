@@ -195,13 +195,18 @@ def mobilenets(
     return out
 
 
+def accuracies() -> dict[tuple[str, float], float]:
+    """The paper's, percent, by weights and width."""
+    paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy"))
+    return {(row.model, row.width): row.accuracy for row in each(paper)}
+
+
 def networks_of(view: View) -> pd.DataFrame:
     """Networks whose layers all have a time: policy, curve, weights, width, accuracy (the paper's), us, fps, depthwise.
 
     `depthwise` is the share of its time, in percent.
     """
-    paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy"))
-    accuracy = {(row.model, row.width): row.accuracy for row in each(paper)}
+    accuracy = accuracies()
     rows = [
         (policy, curve, weights, one.width, accuracy.get((weights, one.width), float("nan")), one.us,
          one.frames_per_second, 100 * one.depthwise_us / one.us)
@@ -224,9 +229,14 @@ def _frames(view: View) -> pd.DataFrame | None:
 
 
 def _figure(view: View, title: str) -> Figure | None:
+    return tradeoff(view, title, networks_of(view))
+
+
+def tradeoff(view: View, title: str, networks: pd.DataFrame) -> Figure | None:
+    """Accuracy against time (`us`) of networks by `policy`, `curve` (of `CURVES`) and `width`, the paper's beside."""
     from nnzbench.report.draw import canvas
 
-    found = networks_of(view).dropna(subset=["accuracy"])
+    found = networks.dropna(subset=["accuracy"])
     if found.empty:
         return None
     paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy", "throughput_fps"))

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from nnzbench.data.problems import tables
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, networks
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Lines, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Drawn, Lines, Made, Page, Printed, View
 from nnzbench.results.groups import Group
 from nnzbench.results.records.files import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, each, load
 from nnzbench.results.selector import DEFAULT, Selector, kernel, pick
 from nnzbench.results.table import Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FILE = "busy.csv"
 COLUMNS = ("problem", "kernel", "variant", "launches", "whole_us", "busy_us")
@@ -142,6 +145,17 @@ def _layers_us(beside: ResultSet | None, row: Any) -> float:
     return next((one.us for one in found if one.name == row.label and one.us), math.nan)
 
 
+def _accuracy(view: View, title: str) -> Figure | None:
+    sides = (kernel("dense_mobilenet"), kernel("dense_mobilenet", "tf32"), kernel("sparse_mobilenet"),
+             kernel("sparse_mobilenet", variants=DEFAULT))  # fmt: skip
+    curves = {one.label: curve for one, curve in zip(sides, networks.CURVES, strict=True)}
+    cells, known = view.cells(sides, MOBILENETS), networks.accuracies()
+    found = cells.assign(curve=cells["subject"].map(curves), us=cells["median_us"])
+    found = found[[networks.CURVES[row.curve][0] == row.weights for row in each(found)]]
+    accuracy = [known.get((row.weights, row.width), math.nan) for row in each(found)]
+    return networks.tradeoff(view, title, found.assign(accuracy=accuracy))
+
+
 def _printed(view: View) -> pd.DataFrame:
     """The paper's microseconds of an image on a V100."""
     table = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "throughput_fps"))
@@ -178,6 +192,8 @@ def whole_networks() -> Page:
             (TRANSFORMER, *EQUAL),
         ),
         figures=(
+            Drawn("accuracy", "MobileNetV1 as a whole: accuracy and time of one image (Sputnik's figure 12)", _accuracy,
+                  "a paper's accuracies against our times"),
             Lines("mobilenet", "MobileNetV1 as a whole, one image, by width", (net, net_tf32, net_rule, net_best),
                   "time", x="width", panels="weights", group=MOBILENETS, printed=Printed("the paper, V100", _printed)),
         ),
