@@ -42,12 +42,15 @@ FIGURES = 3
 """Of a page, at most."""
 
 
-def write(page: Page, results: ResultSet, gaps: Sequence[str] = (), unmeasured: Sequence[str] = ()) -> Path:
-    """Writes the page's files into the folder of the results, and returns the path of its README.md.
+def write(page: Page, results: ResultSet) -> Path:
+    """Writes the page's files into the folder of the results, and returns the path of its README.md."""
+    return draw(page, View(results, page.attributes))
 
-    `gaps`: sentences on what is missing that the records alone do not tell; `unmeasured`: on cells without a time.
-    """
-    view = View(results, page.attributes)
+
+def draw(page: Page, view: View, gaps: Sequence[str] = (), unmeasured: Sequence[str] = ()) -> Path:
+    """The same of a view. `gaps`: sentences on what is missing that the records alone do not tell; `unmeasured`: on
+    cells without a time."""
+    results = view.results
     figures = [Shown(one.title, f"{one.name}.svg") for one in page.figures if kinds.save(one, view)]
     comparison = cut(markdown_of(RatioTable("", page.comparison), view), OPEN) if page.comparison else ""
     told = [*answers(page, view)]

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.papers.claims import page as claims_page
 from nnzbench.papers.claims import verdicts as claims
 from nnzbench.report import render
+from nnzbench.report.page import View
 from nnzbench.results.records.files import folders, records_file
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import RecordError
@@ -98,6 +100,8 @@ def build(
     compared = reports / generations_page.FOLDER
     if not experiments and gpu is None:
         pages[compared] = Job(compared.name, generations_page.write, (reports,))
+    beside = [folder for every in everything.values() for folder in every if folder not in pages]
+    pages |= {folder: Job(f"{folder.parent.name}/{folder.name}", _entry_of, (folder,)) for folder in beside}
     jobs = [*pages.values()]
     jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs if name != CpuDevice.gpu]
     progress = progress or RunProgress()
@@ -118,7 +122,8 @@ def build(
     claims_page.write_together(reports)
     if everything:
         progress.step(html.NAME)
-        order = draw_index(reports, everything, covered)
+        made = {folder: done[folder][2] for folder in folders} | {folder: done[folder] for folder in beside}
+        order = draw_index(reports, everything, covered, made)
         if readme:
             headlines.write_headline(reports, order)
         progress.advance()
@@ -126,18 +131,21 @@ def build(
 
 
 def draw_index(
-    reports: Path, everything: Mapping[str, Sequence[Path]], covered: Mapping[str, coverage.Counted]
+    reports: Path,
+    everything: Mapping[str, Sequence[Path]],
+    covered: Mapping[str, coverage.Counted],
+    made: Mapping[Path, html.Entry | None] = MappingProxyType({}),
 ) -> list[str]:
     """Writes index.html on everything that `find` finds; GPUs in its order, the most fully recorded first.
 
-    `covered` has what is counted already; a GPU whose records are refused comes last.
+    `covered` has what is counted already, `made` the entries at hand; a GPU whose records are refused comes last.
     """
     counted = dict(covered)
     for gpu in {folder.parent.name for every in everything.values() for folder in every} - set(counted):
         with suppress(RecordError):
             counted[gpu] = coverage.of_gpu(reports, gpu, {})
     order = sorted(counted, key=lambda gpu: coverage.rank(gpu, counted[gpu].cells))
-    html.write(reports, list(EXPERIMENTS), everything, order)
+    html.write(reports, list(EXPERIMENTS), everything, order, made)
     return order
 
 
@@ -174,8 +182,8 @@ def _context() -> multiprocessing.context.BaseContext:
 
 
 @quick_texts
-def _build_one(folder: Path) -> tuple[Built, coverage.Counted]:
-    """Writes the experiment's page; with it, what its records have of the catalogue's cells."""
+def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
+    """Writes the experiment's page; with it, what its records have of the catalogue's cells, and index.html of them."""
     results = load(folder)
     if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
@@ -183,8 +191,14 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted]:
     lacking = problems_missing(results.experiment, results.frame["problem"])
     counted = coverage.count(results.experiment, results.recorded, folder)
     page = page_of(results.experiment) or render.generic(results)
-    path = render.write(page, results, lacking, coverage.gaps(counted))
-    return Built(results.experiment, results.gpu, "built", path), counted
+    view = View(results, page.attributes)
+    path = render.draw(page, view, lacking, coverage.gaps(counted))
+    return Built(results.experiment, results.gpu, "built", path), counted, html.entry(page, view)
+
+
+@quick_texts
+def _entry_of(folder: Path) -> html.Entry | None:
+    return html.entry_of(folder)
 
 
 @quick_texts

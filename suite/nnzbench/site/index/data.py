@@ -10,8 +10,7 @@ import json
 import math
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,7 @@ from matplotlib.markers import MarkerStyle
 
 from nnzbench.data.problems.experiment import POLICIES
 from nnzbench.kernels.registry import about
-from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.report import render
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report.draw import style
 from nnzbench.report.draw.maps import STEPS
 from nnzbench.report.draw.style import BAR, INK
@@ -29,7 +27,7 @@ from nnzbench.report.page import Bars, Dots, Page, View
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import gpu_name
 from nnzbench.results import cells, nearby
-from nnzbench.results.result_set import ResultSet, each
+from nnzbench.results.result_set import each
 from nnzbench.results.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
 from nnzbench.results.table import pairs
 
@@ -68,65 +66,91 @@ def encode(data: Mapping[str, Any]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
-    """Everything the page filters, draws and asks; `rows`, `problems` and `layers` are columns of equal length."""
-    experiments, gpus, variants, series = Numbers(), Numbers(), Numbers(), Numbers()
+class Part(NamedTuple):
+    """What the page carries of one experiment on one GPU, made beside the experiment's own page."""
+
+    experiment: str
+    gpu: str
+    baselines: list[str | None]
+    paper: str
+    problems: list[tuple[Any, ...]]
+    """`PROBLEM` but the set."""
+    rows: list[tuple[Any, ...]]
+    """`ROW` and `OVER`, with the series itself and the variant's name in their places."""
+    layers: pd.DataFrame
+
+
+def part(page: Page, view: View) -> Part | None:
+    """None where nothing is timed, as on the processor."""
+    mine = _series(view)
+    if not mine:
+        return None
+    first = page.baseline or (page.comparison.baselines[0] if page.comparison else None)
+    baselines = [first.label if first else "", *(one.label for one in BASELINES)]
+    facts = pairs(view.data, mine, [one for one in (first, *BASELINES) if one])
+    keys = zip(*(facts[name] for name in ("problem", "subject", "policy", "baseline")), strict=True)
+    over = dict(zip(keys, facts["ratio"], strict=True))
+    there = set(facts["baseline"])
+    paper, printed = _printed(page, view)
+    timed = view.frame[view.frame["median_us"].notna() & view.frame["policy"].isin(POLICIES)]
+    flops = dict(zip(timed["problem"], timed["flops"], strict=True))
+    known = view.data.problems[view.data.problems["problem"].isin(list(flops))]
+    places = {name: at for at, name in enumerate(known["problem"])}
+    problems = [
+        (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), int(flops[row.problem]),
+         printed.get(row.problem))
+        for row in each(known)
+    ]  # fmt: skip
+    best = view.data.times(BEST)
+    best_rows = set(zip(best["problem"], best["policy"], best["kernel"], best["variant"], strict=True))
+    chosen = {one.label: one for one in mine}
+    cells = view.data.cells(mine)
+    rows: list[tuple[Any, ...]] = []
+    for row in each(cells[cells["policy"].isin(POLICIES)]):
+        shown = chosen[row.subject]
+        is_best = (row.problem, row.policy, row.kernel, row.variant) in best_rows and not shown.default
+        spread = (short(row.median_us - row.q1_us, 2), short(row.q3_us - row.median_us, 2))
+        times = (short(row.median_us, DIGITS), *spread, short(row.limit_share, 3))
+        intensity = short(row.flops / row.bytes if row.bytes else math.nan, 3)
+        rows.append(
+            (
+                *(places[row.problem], shown, POLICIES.index(row.policy), row.variant),
+                *(*times, intensity, short(row.relative_error, 2)),
+                *(int(row.tuned), int(is_best and row.math == BEST.math)),
+                *(short(over.get((row.problem, row.subject, row.policy, one)), DIGITS) for one in baselines),
+            )
+        )
+    shown_baselines = [one if one in there else None for one in baselines]
+    results = view.results
+    return Part(results.experiment, results.gpu, shown_baselines, paper, problems, rows, nearby.layers(view.data))
+
+
+def collect(parts: Sequence[Part], gpus: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Everything the page filters, draws and asks; `rows`, `problems` and `layers` are columns of equal length.
+
+    `gpus`: what `gpu_of` tells of each that has a part.
+    """
+    experiments, slugs, variants, series = Numbers(), Numbers(), Numbers(), Numbers()
     series.of(BEST)
     sets: list[dict[str, Any]] = []
     problems: list[tuple[Any, ...]] = []
     rows: list[tuple[Any, ...]] = []
     layers = []
-    for results in recorded:
-        page = page_of(results.experiment) or render.generic(results)
-        drawn = results.frame["median_us"].notna() & results.frame["policy"].isin(POLICIES)
-        timed = results.frame[drawn]
-        view = View(replace(results, frame=timed), page.attributes)
-        mine = _series(view)
-        if not mine:  # as on the processor, where nothing is timed
-            continue
-        first = page.baseline or (page.comparison.baselines[0] if page.comparison else None)
-        baselines = [first.label if first else "", *(one.label for one in BASELINES)]
-        facts = pairs(view.data, mine, [one for one in (first, *BASELINES) if one])
-        keys = zip(*(facts[name] for name in ("problem", "subject", "policy", "baseline")), strict=True)
-        over = dict(zip(keys, facts["ratio"], strict=True))
-        there = set(facts["baseline"])
-        paper, printed = _printed(page, view)
-        sets.append(
-            {
-                "experiment": experiments.of(results.experiment),
-                "gpu": gpus.of(results.gpu),
-                "baselines": [one if one in there else None for one in baselines],
-                "paper": paper,
-            }
-        )
-        places = {name: len(problems) + at for at, name in enumerate(view.data.problems["problem"])}
-        flops = dict(zip(timed["problem"], timed["flops"], strict=True))
-        for row in each(view.data.problems):
-            known = (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), int(flops[row.problem]))
-            problems.append((len(sets) - 1, *known, printed.get(row.problem)))
-        best = view.data.times(BEST)
-        best_rows = set(zip(best["problem"], best["policy"], best["kernel"], best["variant"], strict=True))
-        chosen = {one.label: one for one in mine}
-        for row in each(view.data.cells(mine)):
-            shown = chosen[row.subject]
-            is_best = (row.problem, row.policy, row.kernel, row.variant) in best_rows and not shown.default
-            spread = (short(row.median_us - row.q1_us, 2), short(row.q3_us - row.median_us, 2))
-            times = (short(row.median_us, DIGITS), *spread, short(row.limit_share, 3))
-            intensity = short(row.flops / row.bytes if row.bytes else math.nan, 3)
-            rows.append(
-                (
-                    *(places[row.problem], series.of(shown), POLICIES.index(row.policy), variants.of(row.variant)),
-                    *(*times, intensity, short(row.relative_error, 2)),
-                    *(int(row.tuned), int(is_best and row.math == BEST.math)),
-                    *(short(over.get((row.problem, row.subject, row.policy, one)), DIGITS) for one in baselines),
-                )
-            )
-        layers.append(nearby.layers(view.data).assign(gpu=gpus.of(results.gpu)))
+    for one in parts:
+        numbers = {"experiment": experiments.of(one.experiment), "gpu": slugs.of(one.gpu)}
+        sets.append({**numbers, "baselines": one.baselines, "paper": one.paper})
+        start = len(problems)
+        problems += [(len(sets) - 1, *problem) for problem in one.problems]
+        rows += [
+            (start + problem, series.of(shown), policy, variants.of(variant), *rest)
+            for problem, shown, policy, variant, *rest in one.rows
+        ]
+        layers.append(one.layers.assign(gpu=numbers["gpu"]))
     table = pd.concat(layers, ignore_index=True) if layers else pd.DataFrame(columns=[*nearby.COLUMNS, "gpu"])
     return {
         "sets": sets,
         "experiments": [_experiment(str(name)) for name in experiments],
-        "gpus": [_gpu(str(slug), recorded) for slug in gpus],
+        "gpus": [gpus[str(slug)] for slug in slugs],
         "policies": list(POLICIES),
         "baselines": [PAGE_BASELINE, *(one.label for one in BASELINES)],
         "series": [_described(one) for one in series if isinstance(one, Selector)],
@@ -212,12 +236,11 @@ def _experiment(name: str) -> dict[str, str]:
     return {"name": name, "title": title}
 
 
-def _gpu(slug: str, recorded: Sequence[ResultSet]) -> dict[str, Any]:
-    """Name and measured roofs: of the last recording that has them."""
-    mine = [one for one in recorded if one.gpu == slug]
-    peaks = [one.environment.get("peaks") for one in mine]
+def gpu_of(slug: str, environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Name and measured roofs of a GPU: of its last recording that has them."""
+    peaks = [one.get("peaks") for one in environments]
     found = next((p for p in reversed(peaks) if isinstance(p, dict)), {})
-    name = gpu_name(slug, mine[-1].environment)
+    name = gpu_name(slug, dict(environments[-1]))
     return {"slug": slug, "name": name, "roofs": {name: short(found.get(name)) for name in ROOFS}}
 
 

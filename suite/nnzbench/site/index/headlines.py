@@ -241,11 +241,17 @@ class Answer(NamedTuple):
     text: str
 
 
+def answer(page: Page, view: View) -> Answer | None:
+    """The first answer of a page of `LAYERS`; None of another, and where nothing is recorded of it."""
+    layers, results = LAYERS.get(view.results.experiment), view.results
+    if layers is None or not (text := next(render.answers(page, view), "")):
+        return None
+    return Answer(layers.capitalize(), "/".join(results.folder.parts[-2:]), view.gpu, text)
+
+
 def answers(folder: Path) -> Iterator[Answer]:
-    """The first answer of each page of `LAYERS` that `folder`, a GPU's, has records of. Raises `RecordError`."""
-    for name, layers in LAYERS.items():
+    """Those that `folder`, a GPU's, has records of. Raises `RecordError`."""
+    for name in LAYERS:
         page = page_of(name)
-        if has_records(folder / name) and isinstance(page, Page):
-            view = View(load(folder / name), page.attributes)
-            if text := next(render.answers(page, view), ""):
-                yield Answer(layers.capitalize(), f"{folder.name}/{name}", view.gpu, text)
+        if page and has_records(folder / name) and (found := answer(page, _view(folder / name))):
+            yield found

@@ -7,16 +7,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup, escape
 
 from nnzbench.core import paths
-from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.papers.claims import page as claims_page
 from nnzbench.papers.nnzbench import decoder_block
+from nnzbench.report import render as pages
 from nnzbench.report.draw.maps import COLOURS, STEPS
+from nnzbench.report.page import Page, View
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import GAP, POLICIES, commit, environment, gpu_name, recorded_on
 from nnzbench.results import cells, table
@@ -26,7 +29,7 @@ from nnzbench.results.result_set import ResultSet, load
 from nnzbench.site.generations.page import FOLDER as GENERATIONS
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import THEME
-from nnzbench.site.index.headlines import answers
+from nnzbench.site.index.headlines import LAYERS, Answer, answer
 
 NAME = "index.html"
 STATIC = files("nnzbench.report") / "static"
@@ -34,19 +37,62 @@ SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "asked.js", "map.js", "in
 """In the order in which they need each other."""
 
 
-def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]], gpus: Sequence[str] = ()) -> Path:
+class Entry(NamedTuple):
+    """What the page says of one experiment on one GPU."""
+
+    folder: Path
+    environment: dict[str, Any]
+    rows: int
+    models: dict[str, Any] | None
+    answer: Answer | None
+    part: html_data.Part | None
+
+    @property
+    def gpu(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def experiment(self) -> str:
+        return self.folder.name
+
+
+def entry(page: Page, view: View) -> Entry:
+    """Of a page that is drawn already, whose times are at hand."""
+    results = view.results
+    told = _models(results), answer(page, view), html_data.part(page, view)
+    return Entry(results.folder, results.environment, len(results.frame), *told)
+
+
+def entry_of(folder: Path) -> Entry | None:
+    """The same of a folder; None where its records break the schema."""
+    try:
+        results = load(folder)
+    except RecordError:
+        return None
+    page = page_of(results.experiment) or pages.generic(results)
+    return entry(page, View(results, page.attributes))
+
+
+def write(
+    reports: Path,
+    names: Sequence[str],
+    found: Mapping[str, Sequence[Path]],
+    gpus: Sequence[str] = (),
+    made: Mapping[Path, Entry | None] = MappingProxyType({}),
+) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
     GPUs come in the order of `gpus`, others after them. The verdicts on claims are those of each GPU's `claims.csv`. A
-    folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why.
+    folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why. `made` has
+    the entries that are at hand.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
     for name in order:
         for folder in sorted(found.get(name, ()), key=lambda one: [*gpus, one.parent.name].index(one.parent.name)):
-            try:
-                recorded.append(load(folder))
-            except RecordError:
+            if one := made[folder] if folder in made else entry_of(folder):
+                recorded.append(one)
+            else:
                 refused.append((name, folder.parent.name))
     path = reports / NAME
     beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
@@ -55,7 +101,7 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
 
 
 def render(
-    recorded: Sequence[ResultSet],
+    recorded: Sequence[Entry],
     names: Sequence[str],
     refused: Sequence[tuple[str, str]] = (),
     beside: Sequence[str] = (),
@@ -68,10 +114,14 @@ def render(
     templates.filters |= {"inline": _inline, "measure": _measure}
     folders = {one.gpu: one.folder.parent for one in recorded}
     sound = [gpu for gpu in folders if gpu not in {slug for _, slug in refused}]
-    data = html_data.collect(recorded)
+    known = {gpu: [one.environment for one in recorded if one.gpu == gpu] for gpu in folders}
+    data = html_data.collect(
+        [one.part for one in recorded if one.part], {gpu: html_data.gpu_of(gpu, mine) for gpu, mine in known.items()}
+    )
+    told = {(one.gpu, one.experiment): one.answer for one in recorded}
     return templates.get_template("index.html.j2").render(
-        answers=[one for gpu in sound for one in answers(folders[gpu])],
-        models=[one for results in recorded if (one := _models(results))],
+        answers=[said for gpu in sound for name in LAYERS if (said := told.get((gpu, name)))],
+        models=[one.models for one in recorded if one.models],
         mark=MARK,
         covered=[_covered(name, recorded, refused, name in beside) for name in names],
         generations=GENERATIONS if GENERATIONS in beside else "",
@@ -101,9 +151,7 @@ def _static(name: str) -> Markup:
     return Markup(STATIC.joinpath(name).read_text(encoding="utf-8"))
 
 
-def _covered(
-    name: str, recorded: Sequence[ResultSet], refused: Sequence[tuple[str, str]], beside: bool
-) -> dict[str, Any]:
+def _covered(name: str, recorded: Sequence[Entry], refused: Sequence[tuple[str, str]], beside: bool) -> dict[str, Any]:
     """One experiment in the list of pages: its recordings, the GPUs whose records can't be read, and whether it has a
     page that needs no GPU, in a folder of its name (`beside`)."""
     known = EXPERIMENTS.get(name)
@@ -115,7 +163,7 @@ def _covered(
                 gpu_name(results.gpu, results.environment),
                 "/".join(results.folder.parts[-2:]),
                 recorded_on(results.environment),
-                f"{len(results.frame):,}",
+                f"{results.rows:,}",
                 records_file(results.folder).name,
                 (results.folder / table.FILE).is_file(),
             )
@@ -162,7 +210,7 @@ def _measure(value: object, unit: str) -> str:
     return f"{value:,.0f} {unit}"
 
 
-def _gpus(recorded: Sequence[ResultSet]) -> list[dict[str, Any]]:
+def _gpus(recorded: Sequence[Entry]) -> list[dict[str, Any]]:
     """Per GPU what its last recording ran on."""
     last = {one.gpu: one for one in recorded}
     wanted = {"gpu.driver": "driver", "software.cuda_runtime": "CUDA runtime", "software.cublas": "cuBLAS",

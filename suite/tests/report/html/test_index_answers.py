@@ -180,7 +180,7 @@ def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
     asked = pressed[["math", "policy", "rows", "inner", "columns", "level"]].to_json(orient="records")
     probe = PROBE.replace("QUESTIONS", json.dumps(questions)).replace("CELLS", asked)
     path = folder / "index.html"
-    text = page.render([one.results for one in sets], SETS)
+    text = page.render([page.entry_of(one.results.folder) for one in sets], SETS)
     path.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{probe}'), encoding="utf-8")
     found = re.search(r'<pre id="result">(.*?)</pre>', opened(path, "--window-size=500,900").stdout, re.DOTALL)
     assert found, "the page did not get ready"

@@ -112,4 +112,4 @@ def test_roofs_are_the_last_measured(tmp_path):
         load(fake_records.write(tmp_path / name / H200 / "sparsert_table1", rows, {"peaks": {"l2_gbs": peak}}))
         for name, peak in (("a", 1.0), ("b", 2.0))
     ]
-    assert html_data.collect(sets)["gpus"][0]["roofs"]["l2_gbs"] == 2.0
+    assert html_data.gpu_of(H200, [one.environment for one in sets])["roofs"]["l2_gbs"] == 2.0

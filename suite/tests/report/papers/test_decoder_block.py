@@ -10,7 +10,7 @@ from nnzbench.papers.nnzbench.decoder_block import DENSE, FP8, SPARSE, against_d
 from nnzbench.results.table import Comparison
 from nnzbench.site.generations.models import whole_models
 from nnzbench.site.index.headlines import answers, headline
-from nnzbench.site.index.page import render
+from nnzbench.site.index.page import entry_of, render
 
 TIMES = [
     ("sparse_block", "f16_block", lambda p: 10.0 if p.sparsity == 0.9 and p.n == 1 else 20.0 if p.sparsity else None),
@@ -67,7 +67,7 @@ def test_index_html_has_the_tokens_a_second_of_whole_models(tmp_path):
     assert set(found["model"]) == {"llama3_8b"}
     one = found[found["tokens at once"] == 1].iloc[0]
     assert (one["dense fp16"], one["90 % zeros"]) == ("33,333", "100,000")  # 30 and 10 us
-    html = render([view.results], ["decoder_block"])
+    html = render([entry_of(folder)], ["decoder_block"])
     assert "Tokens a second on NVIDIA H200" in html
     assert "<td>100,000</td>" in html
     assert whole_models([view.results]) == ""  # one GPU is not set beside another
