@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import re
@@ -165,18 +164,23 @@ def scratch(prefix: str) -> Iterator[Path]:
     _sweep_scratch(tempfile.gettempdir(), prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
-        with _locked(folder, fcntl.LOCK_SH):
+        with _locked(folder, wait=True):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    """The lock of the folder itself, which ends with its process, however that ends."""
+def _locked(folder: Path, wait: bool) -> Iterator[None]:
+    """The lock of the folder itself, which ends with its process, however that ends. On Windows there is none."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(held, how)
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(held)
@@ -185,12 +189,12 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
 @functools.cache
 def _sweep_scratch(top: str, prefix: str) -> None:
     """Removes this user's folders of that name whose lock nobody has, once per process."""
-    for left in Path(top).glob(f"{prefix}*"):
+    for left in Path(top).glob(f"{prefix}*") if os.name == "posix" else ():
         with contextlib.suppress(OSError):
             told = left.lstat()
             old = time.time() - told.st_mtime > YOUNG_S
             if old and stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid():
-                with _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                with _locked(left, wait=False):
                     shutil.rmtree(left, ignore_errors=True)
 
 
