@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nnzbench.results.data import least_tuned
 from nnzbench.results.groups import ALL, NEAR, Group
 from nnzbench.results.table import _mean, _paired, _statistics
 
@@ -72,3 +73,10 @@ def test_a_level_is_that_of_the_table_or_where_it_has_none_what_is_counted():
     made = made.assign(stem=[f"p{at}" for at in made.index], op="spmm", n=1, level=made["asked"].fillna(0.0), source="")
     assert Group(level=90.0).problems(made)["case"].tolist() == ["p0", "p1", "p2"]
     assert Group(level=70.0).problems(made)["case"].tolist() == ["p5"]
+
+
+def test_the_least_of_several_times_is_tuned_where_all_of_them_are():
+    cells = {"case": list("aabbc"), "median_us": [2.0, 1.0, 3.0, 4.0, 5.0], "tuned": [False, True, True, True, False]}
+    found = least_tuned(pd.DataFrame(cells), ["case"]).set_index("case")
+    assert found["median_us"].to_dict() == {"a": 1.0, "b": 3.0, "c": 5.0}
+    assert found["tuned"].to_dict() == {"a": False, "b": True, "c": False}

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnzbench.cli.samples import cover
+from nnzbench.cli.compile import cover
 
 
 @settings(max_examples=30)
