@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench.data.problems import tables
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Drawn, Lines, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, Printed, View
 from nnzbench.report.text import number
 from nnzbench.results.groups import OPS, Group
 from nnzbench.results.result_set import each
@@ -268,21 +268,66 @@ def _even(one: Selector) -> Selector:
     return dataclasses.replace(one, label=f"{one.label}, on even rows")
 
 
+def _over_even(view: View) -> pd.DataFrame:
+    """Facts of each kernel over itself on rows of equal length, with their `CoV` and `kernel`."""
+    covs = [str(label).removeprefix("cov") for label in view.data.problems["label"]]
+    groups = {_at(cov).label: cov for cov in covs}
+    parts = [
+        view.compare(Comparison((one,), (_even(one),), tuple(map(_at, covs)))).assign(kernel=one.label)
+        for one in view.recorded(CURVES)
+    ]
+    found = pd.concat(parts) if parts else pd.DataFrame(columns=["group", "kernel", "policy", "ratio"])
+    return found.assign(CoV=found["group"].map(groups))
+
+
+def _paper_kept() -> pd.DataFrame:
+    columns = ("gpu", "row_order", "percent_of_balanced_throughput")
+    table = published.read("sputnik_figure7_load_imbalance", columns)
+    sides = [STANDARD.label if one == "standard" else SWIZZLE.label for one in table["row_order"]]
+    return table.assign(kernel=sides, ratio=table["percent_of_balanced_throughput"] / 100)
+
+
 def _kept(view: View) -> pd.DataFrame | None:
     """Each kernel over itself on rows of equal length, and the paper's numbers."""
-    covs = [str(label).removeprefix("cov") for label in view.data.problems["label"]]
-    groups = tuple(map(_at, covs))
-    rows: dict[str, dict[str, object]] = {group.label: {"CoV": cov} for group, cov in zip(groups, covs, strict=True)}
-    for one in view.recorded(CURVES):
-        for fact in each(view.compare(Comparison((one,), (_even(one),), groups))):
-            rows[fact.group][f"{one.label}, {fact.policy}"] = fact.ratio
-    for row in each(
-        published.read("sputnik_figure7_load_imbalance", ("gpu", "row_order", "percent_of_balanced_throughput"))
-    ):
-        curve = STANDARD if row.row_order == "standard" else SWIZZLE
-        line = rows.setdefault(row.gpu, {"CoV": f"most uneven (the paper, {row.gpu})"})
-        line[f"{curve.label}, hot"] = row.percent_of_balanced_throughput / 100
-    return pd.DataFrame(rows.values())
+    paper = _paper_kept()
+    paper = paper.assign(policy="hot", CoV=[f"most uneven (the paper, {gpu})" for gpu in paper["gpu"]])
+    every = pd.concat([_over_even(view), paper])
+    every["column"] = every["kernel"] + ", " + every["policy"]
+    wide = every.pivot(index="CoV", columns="column", values="ratio")
+    return wide.loc[every["CoV"].unique(), every["column"].unique()].reset_index()
+
+
+def _imbalance(view: View, title: str) -> Figure | None:
+    from matplotlib.lines import Line2D
+
+    from nnzbench.report.draw import canvas, style
+
+    found, paper = _over_even(view), _paper_kept()
+    if found.empty:
+        return None
+    look, mean = canvas.looks(CURVES), matrices()["row_cov"].mean()
+
+    def draw(axis: Axes, row: None, policy: str) -> None:
+        for label in found["kernel"].unique():
+            rows = canvas.rows_at(found, kernel=label, policy=policy)
+            line = look[label].line(joined=True)
+            line.set_data(rows["CoV"].astype(float), 100 * rows["ratio"])
+            axis.add_line(line)
+        printed = canvas.printed_line()
+        printed.set_data([found["CoV"].astype(float).max()] * len(paper), 100 * paper["ratio"])
+        axis.add_line(printed)
+        axis.axvline(mean, color=style.INK, lw=1.2, ls=":")
+        axis.grid()
+        axis.autoscale_view()
+        axis.set_ylim(0, None)
+        axis.set_xlabel("CoV of row lengths", fontsize=8.5)
+        axis.set_title(canvas.policy_text(policy), pad=4)
+
+    legend = {label: look[label].line(joined=True) for label in found["kernel"].unique()} | {
+        "the paper, V100": canvas.printed_line(), "neural networks": Line2D([], [], color=style.INK, lw=1.2, ls=":")
+    }  # fmt: skip
+    caption = "Percent of the throughput on rows of equal length."
+    return canvas.grid([None], view.policies, [2.8], title, caption, legend, draw, share="y")
 
 
 def sputnik_figure7() -> Page:
@@ -300,7 +345,10 @@ def sputnik_figure7() -> Page:
             Answer(_at("1.7"), SWIZZLE, even, (STANDARD,), claim="sputnik-swizzle"),
             Answer(_at("0.75"), SWIZZLE, even, (STANDARD,)),
         ),
-        figures=(Lines("imbalance", "Throughput by imbalance of rows", CURVES, "rate", x="CoV"),),
+        figures=(
+            Drawn("imbalance", "Throughput kept by imbalance of rows (Sputnik's figure 7)", _imbalance,
+                  "each kernel is compared with itself on another problem"),
+        ),
         tables=(
             Made("Speed kept, times that with rows of equal length", _kept,
                  "each kernel is compared with itself on another problem", collapsed=False),

@@ -12,6 +12,7 @@ from nnzbench.report import published
 from nnzbench.report.page import (
     Answer,
     Crossings,
+    Dots,
     Drawn,
     Lines,
     Made,
@@ -298,16 +299,18 @@ def sputnik_rnn() -> Page:
         ),
         comparison=Comparison((rule, best, own(), own("f16"), UNTUNED), (CUSPARSE, *dense[:3]), SPMM_LEVELS),
         figures=(
-            Lines("spmm", "SpMM of recurrent layers, sparse kernels over cuSPARSE", (rule, own(), merge, aspt), "ratio",
-                  CUSPARSE, "state", "level", OF_SPMM, log_x=True),
-            Lines("sddmm", "SDDMM of recurrent layers, sparse kernels over cuSPARSE", (sddmm_rule, own(), aspt_sddmm),
-                  "ratio", CUSPARSE, "state", "level", OF_SDDMM, log_x=True),
+            Dots("spmm", "SpMM of recurrent layers over cuSPARSE's default (Sputnik's figure 10)",
+                 (rule, merge, aspt, own(), CUSPARSE), CUSPARSE_COLUMN, "size", group=OF_SPMM),
+            Dots("sddmm", "SDDMM of recurrent layers over cuSPARSE's default (Sputnik's figure 10)",
+                 (sddmm_rule, aspt_sddmm, own(), CUSPARSE), CUSPARSE_DEFAULT, "size", group=OF_SDDMM),
         ),
         tables=(
             RatioTable("SDDMM of recurrent layers", Comparison(sddmm, (CUSPARSE, CUSPARSE_DEFAULT), SDDMM_LEVELS),
                        collapsed=False),
         ),
         facts=(
+            Comparison((rule, own(), merge, aspt), (CUSPARSE,), (OF_SPMM,), ("state", "level")),
+            Comparison((sddmm_rule, own(), aspt_sddmm), (CUSPARSE,), (OF_SDDMM,), ("state", "level")),
             Comparison((*spmm, own("f16")), (CUSPARSE_COLUMN, CUSPARSE_DEFAULT, CUBLAS, merge, aspt), SPMM_LEVELS),
             Comparison((merge, aspt), (CUSPARSE, CUSPARSE_COLUMN), SPMM_LEVELS),
             Comparison(sddmm[:3], (aspt_sddmm,), SDDMM_LEVELS),
