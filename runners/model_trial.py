@@ -26,6 +26,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.bench.session import source
 from nnzbench.report.text import markdown
 
 TABLE = "trial.csv"
@@ -41,6 +42,7 @@ class Row:
     """A model, its zeros, the sequences that decode at once, and how the client runs a step."""
 
     gpu: str
+    commit: str
     torch: str
     transformers: str
     checkpoint: str
@@ -208,8 +210,9 @@ def trial(dense: Any, zeros: int, asked: argparse.Namespace, folder: Path) -> li
             us = [round(one, 2) for one in times_us([*graphs, *((captured(one, nothing), nothing) for one in alone)])]
             rows.append(
                 Row(
-                    torch.cuda.get_device_name(), torch.__version__, transformers.__version__, name, len(matrices),
-                    zeros, tokens, client, round(best_s, 1), len(swapped.packed), us[0], us[1],
+                    torch.cuda.get_device_name(), (source()["commit"] or "")[:8], torch.__version__,
+                    transformers.__version__, name, len(matrices), zeros, tokens, client, round(best_s, 1),
+                    len(swapped.packed), us[0], us[1],
                     round(us[0] / us[1], 4), us[2], us[3], round(difference, 6),
                     round(sum(one.weight.nbytes for one in matrices) / 1e6, 1), round(swapped.weights_bytes / 1e6, 1),
                 )
@@ -241,12 +244,11 @@ def nothing() -> None:
 
 def summary(rows: pd.DataFrame) -> str:
     """The page beside the table."""
-    first = rows.iloc[0]
-    columns = (
-        "matrices", "zeros", "tokens", "client", "best_s", "packed", "dense_us", "sparse_us", "decode_speedup",
-        "dense_products_us", "sparse_products_us", "difference", "dense_mb", "packed_mb",
-    )  # fmt: skip
+    first, least, most = rows.iloc[0], rows["decode_speedup"].min(), rows["decode_speedup"].max()
+    columns = [str(one) for one in rows if one not in ("gpu", "commit", "torch", "transformers", "checkpoint")]
     text = (
+        f"Packed by `nnzbench best --save`, a Llama's blocks decode {least:.2f} to {most:.2f} times as fast as dense; "
+        "PyTorch's steps between the products are in both.\n\n"
         f"Measured on {first.gpu} by `runners/model_trial.py`, PyTorch {first.torch}, transformers "
         f"{first.transformers}: decode steps of a Llama's blocks, fp16, random weights pruned by magnitude, a static "
         f"cache of {CACHE}, one step a CUDA graph. `graph` runs plain modules, `compile` what `torch.compile` made."

@@ -211,7 +211,7 @@ def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any
         "overrides": overrides(os.environ),
         "late_starts": "taken again",  # intervals whose start the GPU reached too early: `devices.gpu_timer`
         "host": _host(),
-        "source": _source(),
+        "source": source(),
     }
 
 
@@ -317,7 +317,7 @@ def _host() -> dict[str, Any]:
     }
 
 
-def _source() -> dict[str, Any]:
+def source() -> dict[str, Any]:
     """Commit of the checkout this package runs from, and whether its code differs; None for an installed copy.
 
     `$NNZBENCH_COMMIT` names the commit of a copy without its repository, such as one unpacked from `git archive`.

@@ -146,25 +146,25 @@ def repository(folder, monkeypatch, ignored=False):
 
 def test_the_commit_and_whether_the_code_was_changed(tmp_path, monkeypatch):
     module = repository(tmp_path, monkeypatch)
-    source = environment._source()
+    source = environment.source()
     assert re.fullmatch(r"[0-9a-f]{40}", source["commit"])
     assert source["dirty"] is False
     (tmp_path / "README.md").write_text("2\n")  # reports and prose change while measuring
-    assert environment._source()["dirty"] is False
+    assert environment.source()["dirty"] is False
     module.write_text("2\n")
-    assert environment._source()["dirty"] is True
+    assert environment.source()["dirty"] is True
 
 
 def test_an_installed_copy_inside_another_repository_has_no_commit(tmp_path, monkeypatch):
     repository(tmp_path, monkeypatch, ignored=True)
-    assert environment._source() == {"commit": None, "dirty": None}
+    assert environment.source() == {"commit": None, "dirty": None}
 
 
 def test_no_repository_or_no_git_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
-    assert environment._source() == {"commit": None, "dirty": None}
+    assert environment.source() == {"commit": None, "dirty": None}
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment._source() == {"commit": None, "dirty": None}
+    assert environment.source() == {"commit": None, "dirty": None}
 
 
 def test_a_copy_without_its_repository_can_name_its_commit(monkeypatch):

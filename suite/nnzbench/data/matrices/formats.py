@@ -71,6 +71,10 @@ class CSR:
 
     def pattern_hash(self) -> str:
         """First 16 hex digits of the SHA-256 of shape, offsets and indices: the identity of the pattern."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:  # asked for by everyone who names or keeps a problem: a large one takes 0.1 s
         digest = hashlib.sha256(f"{self.m},{self.k},{self.nnz};".encode())
         digest.update(np.ascontiguousarray(self.offsets, dtype="<i4").data)
         digest.update(np.ascontiguousarray(self.indices, dtype="<i4").data)
@@ -80,7 +84,9 @@ class CSR:
         """The same pattern with other values, shape (nnz,)."""
         if values.shape != self.indices.shape:
             raise MatrixError(f"values: expected {self.nnz} of them, got shape {values.shape}")
-        return CSR(self.m, self.k, self.offsets, self.indices, values)
+        same = CSR(self.m, self.k, self.offsets, self.indices, values)
+        vars(same).update({name: one for name, one in vars(self).items() if name == "_hash"})
+        return same
 
     def to_dense(self) -> NDArray[Any]:
         """The m x k array."""
