@@ -77,6 +77,15 @@ def test_a_difference_within_the_noise_or_that_only_the_clock_makes_is_unclear()
     assert verdict(row(100.0, clock=None), row(120.0, clock=None)) == "SLOWER"
 
 
+@pytest.mark.parametrize(
+    ("policy", "change", "word"),
+    [("hot", 1.039, "SAME"), ("hot", 1.05, "UNCLEAR"), ("cold", 1.069, "SAME"), ("cold", 1.08, "UNCLEAR"),
+     ("stream", 1.05, "UNCLEAR")],
+)  # fmt: skip
+def test_what_is_the_same_is_wider_for_cold_times(policy, change, word):
+    assert verdict(row(100.0, policy=policy), row(100.0 * change, policy=policy)) == word
+
+
 def test_a_kernel_that_stopped_being_correct_is_failed_and_a_regression():
     result = compare([row()], [failed()])
     assert result.rows[0].verdict == "FAILED"

@@ -7,11 +7,8 @@ import pytest
 from fake_records import record
 
 from nnzbench.report.render import speed_of_light
-from nnzbench.results.data import Data
 from nnzbench.results.result_set import division, load
 from nnzbench.results.roofline import sol_score
-from nnzbench.results.selector import kernel
-from nnzbench.results.table import Comparison, compare
 
 
 def test_the_score_falls_from_the_roofline_through_dense_and_has_no_value_where_dense_is_at_the_roofline():
@@ -59,13 +56,3 @@ def test_every_row_has_the_score_over_the_fastest_dense_time_of_its_problem_poli
     best = frame[(frame["work"] == "sparse") & (frame["policy"] == "hot")].groupby("stem")["sol"].max()
     assert f"hot: {best.mean():.2f} in the mean of 2 problems" in speed_of_light(frame, "hot")
     assert not speed_of_light(frame[frame["work"] == "dense"], "hot")
-
-
-def test_nothing_is_compared_with_itself(tmp_path):
-    made = [record(kernel=name, variant="f32_v", source="dlmc:a/b") for name in ("cublas", "sputnik")]
-    data = Data(load(fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", made)))
-    sides = kernel("cublas"), kernel("sputnik")
-    facts = compare(data, Comparison(sides, sides))
-    assert {(row.subject, row.baseline) for row in facts.itertuples()} == {
-        ("cuBLAS", "sputnik"), ("sputnik", "cuBLAS")
-    }  # fmt: skip
