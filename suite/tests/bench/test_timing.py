@@ -137,6 +137,13 @@ def test_the_wall_cap_ends_a_slow_kernel_after_few_samples():
     assert timer.clock.now < 10
 
 
+def test_the_wall_cap_ends_a_noisy_kernel_within_one_batch():
+    noise = np.random.default_rng(3).normal(2000.0, 400.0, 10_000)
+    result = run(timer_of(noise), "cold", StoppingRule(max_seconds=0.06))
+    assert not result.stable
+    assert 0.06 <= sum(result.samples_us) * 1e-6 <= 0.06 + 8 * 0.003
+
+
 def test_nothing_is_discarded():
     times = [10.0] * 5 + [1000.0] + [10.0] * 10_000
     result = run(timer_of(times), "cold", StoppingRule(ramp_seconds=0.0))

@@ -76,6 +76,11 @@ def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
     assert len(large) == 1
     big = GpuTimer(device.backend, lambda call: call(), lambda: None, 60 << 20, None)
     assert big.flush_bytes == 240 << 20
+    middle = GpuTimer(device.backend, lambda call: call(), lambda: None, 17 << 20, None)
+    start = len(device.backend.log)
+    middle.cold_us(lambda: None, 1)
+    sizes = {step[0]: step[-1] for step in device.backend.log[start:] if step[0] in ("allocate", "fill")}
+    assert sizes == {"allocate": 68 << 20, "fill": 68 << 20}
 
 
 def test_what_is_enqueued_is_done_where_the_gpu_has_come_behind_it():
