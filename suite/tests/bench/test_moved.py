@@ -118,6 +118,16 @@ def test_the_result_over_other_weights_is_that_of_float64(dtype):
     assert before > 5 * TOLERANCE[dtype]
 
 
+def test_the_weight_of_a_row_that_changes_is_any_of_them():
+    operands = make_operands(problem())
+    matrix = operands.sparse
+    changed = moved(problem(), operands, reference(problem(), operands)).operands.sparse.values != matrix.values
+    at = np.flatnonzero(changed)
+    assert (np.bincount(matrix.rows[at]) == 1).all()
+    share = (at - matrix.offsets[matrix.rows[at]]) / matrix.row_lengths[matrix.rows[at]]
+    assert share.min() < 0.2 < 0.8 < share.max()
+
+
 def test_of_long_results_some_rows_are_compared_and_of_other_operations_nothing():
     one = problem(n=ELEMENTS // 16)
     operands = make_operands(problem())

@@ -1,5 +1,7 @@
 """Kernels from outside under a timer made of Python: what only their launches between samples can tell."""
 
+import itertools
+
 import numpy as np
 import pytest
 from fakes import FakeTimer
@@ -61,6 +63,13 @@ def test_a_kernel_that_computes_is_timed_as_it_is(form):
     assert {policy: one.median for policy, one in outcome.measurements.items()} == pytest.approx(
         {"hot": 100.0, "cold": 100.0}
     )
+
+
+def test_each_sample_is_over_values_that_the_one_before_was_not():
+    seen = []
+    outcome = tried(lambda b, c, launches: bool(seen.append(float(b.sum()))))
+    changes = sum(one != other for one, other in itertools.pairwise(seen))
+    assert changes > sum(len(one.samples_us) for one in outcome.measurements.values())
 
 
 def test_a_launch_that_is_left_out_over_the_same_values_shows_in_its_time():

@@ -161,6 +161,19 @@ def test_candidates_are_measured_against_their_own_arithmetic_alone(tmp_path):
     assert found == {"a": "", "tf32_a": "", "b": "", "tf32_b": EARLY, "c": EARLY}
 
 
+def test_what_papers_divide_by_is_known_as_well_as_what_may_win(tmp_path, monkeypatch):
+    rules, measure = [], trial.measure
+
+    def told(timer, run, policy, rule, *rest):
+        rules.append(rule)
+        return measure(timer, run, policy, rule, *rest)
+
+    monkeypatch.setattr(trial, "measure", told)
+    kernel = FakeKernel("cublas", {"f32_default_nn": (10.0, ""), "f32_algo1_nn": (10.0, "")})
+    sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
+    assert [rule.slower_tolerance / rule.tolerance for rule in rules] == [1.0, 4.0]
+
+
 def test_parts_of_a_network_are_no_rivals_of_one_another(tmp_path):
     kernel = FakeKernel("block_parts", {"a": (5.0, ""), "b": (30.0, "")})
     sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
