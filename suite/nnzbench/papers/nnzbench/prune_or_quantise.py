@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nnzbench.data.problems.problem import DType
 from nnzbench.report.page import Answer, Crossings, Made, Page, Pivot, View
 from nnzbench.results.groups import Group
 from nnzbench.results.selector import FP16, best_dense, kernel, written_here
 from nnzbench.results.table import Comparison
-
-BOTH: tuple[DType, ...] = ("f16", "f8")
 
 FP8, INT4 = best_dense("f8"), replace(kernel("pytorch_int4", "i4"), label="PyTorch's INT4")
 SPARSE = (kernel("tensor_spmm", "f16"), kernel("delta_spmv", "f16"), kernel("tensor_spmm", "f8"),

@@ -56,7 +56,6 @@ def write(reports: Path) -> Path | None:
         .render(
             names=names,
             buyer=models.tokens(sets),
-            answer=" ".join(_answers(found.facts, names)),
             mark=_mark(found),
             pruned_model=f"{pruned.words}\n\n{pruned.section}",
             whole_models=models.whole_models(sets),
@@ -107,27 +106,6 @@ def _draw(folder: Path, found: Summary, names: Names, gains: pd.DataFrame) -> se
                 style.save(figure, folder / f"{name}.svg")
                 drawn.add(name)
     return drawn
-
-
-def _answers(facts: pd.DataFrame, names: Names) -> Iterator[str]:
-    """How often the newest measured GPU's speed-up is above an older one's, and which kernel gained more from GPU to
-    GPU, both hot and counted by group."""
-    hot = facts[facts["policy"] == "hot"]
-    speedups = hot[hot["fact"] == "speed-up"]
-    newest = next((key for key in reversed(list(names)) if key[1] == "measured"), None)
-    mine = speedups[speedups["gpu"] == newest].set_index("of")
-    others = speedups[(speedups["gpu"] != newest) & speedups["of"].isin(mine.index)]
-    if newest and len(others):
-        pairs = others.join(mine[["ratio", "tuned"]].add_prefix("new_"), on="of")
-        won = int((pairs["new_ratio"] > pairs["ratio"]).sum())
-        cut = "" if (pairs["tuned"] & pairs["new_tuned"]).all() else MARK
-        yield f"Sparsity is worth more on {names[newest]} than on an older GPU in {won} of {len(pairs)} groups{cut}."
-    gains = hot[hot["fact"].isin(("dense", "sparse"))].pivot(
-        index=["of", "gpu", "older"], columns="fact", values="ratio"
-    )
-    if {"dense", "sparse"} <= set(gains) and len(both := gains.dropna()):
-        won = int((both["sparse"] > both["dense"]).sum())
-        yield f"From an older GPU to a newer, sparse kernels gained more than dense in {won} of {len(both)} groups."
 
 
 def _gpu_table(sets: Sequence[ResultSet], names: Names) -> str:
