@@ -123,7 +123,6 @@ def balanced_figure1() -> Page:
     """
     why = "a paper's perplexities against our times"
     return Page(
-        question="Is a layer whose zeros are balanced faster than one with as many zeros anywhere?",
         intro="What a pattern of zeros costs and gains on the LSTM language model of figure 1 of *Balanced Sparsity "
         "for Efficient DNN Inference on GPU* (AAAI 2019): perplexity as the paper's table 4 prints it, against the "
         "time of one gate matrix (6000×3000, padded to 3072) at batch 1 here. The library of block-sparse "
@@ -184,8 +183,6 @@ def balanced_figure4() -> Page:
     best = own()
     random = Group(words="random zeros", where="pattern == 'random'")
     return Page(
-        question="Is a large matrix with balanced zeros faster than the dense one, from half zeros to a thirtieth "
-        "left?",
         intro="A 16384×8192 matrix times one and eight columns at the eleven sparsities of figure 4 of *Balanced "
         "Sparsity for Efficient DNN Inference on GPU* (AAAI 2019); the paper prints 8196 columns, which its 32 ranges "
         "per row do not divide. Each kernel multiplies by the pattern it is made for: balanced rows, random positions, "
@@ -244,8 +241,6 @@ def balanced_models() -> Page:
     best = own()
     sides = (MAPPING, best, *OTHERS)
     return Page(
-        question="Are layers of VGG-16, of a language model and of a speech model faster with balanced zeros than "
-        "dense?",
         intro="The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The "
         "paper does not say which products of its LSTMs it timed: the gate matrices here are a choice, so those two "
         "published times are no yardstick. Its GPU is not named. Each pattern has the sparsity that the paper reached "
@@ -334,7 +329,6 @@ def _sampled(view: View) -> pd.DataFrame:
 def balanced_theorem1() -> Page:
     """Theorem 1 of Balanced Sparsity by sampling: what pruning changes in a layer's output, balanced and at random."""
     return Page(
-        question="How much more does balanced pruning change a layer's output than pruning the smallest weights?",
         intro="Theorem 1 of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) compares the difference "
         "between the outputs of a fully connected layer before and after pruning, for the smallest weights of the "
         "whole matrix (the paper's random sparsity) and for the smallest in each balance range. Here such a layer "

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nnzbench import papers
@@ -37,6 +38,6 @@ def page_of(name: str) -> Page | None:
         if one.name.split(".")[2] not in _NO_PAPERS:
             made = getattr(importlib.import_module(one.name), name, None)
             if inspect.isfunction(made) and name in EXPERIMENTS:
-                page: Page = made()
+                page: Page = replace(made(), question=EXPERIMENTS[name].question)
                 return page
     return None

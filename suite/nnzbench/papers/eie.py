@@ -60,7 +60,6 @@ SERIES = (COLUMNS, COLUMNS_F16, READ, READ_F16)
 def eie_activations() -> Page:
     """Zeros among the inputs, which EIE skips: at the densities of its table, and how even its elements' work is."""
     return Page(
-        question="Does a GPU gain from skipping the zeros among a layer's inputs, as EIE does?",
         intro="EIE (ISCA 2016) stores a layer by columns, and a queue hands its processing elements one nonzero input "
         "after another, so that columns of inputs that are zero are not read. `eie_columns` does the same on a GPU: "
         "the paper's order and queue, entries of two bytes instead of one, and a mapping of this project's; `eie` "
@@ -142,7 +141,6 @@ def eie_format() -> Page:
     sparse = (CUSPARSE, CUSPARSE_F16, *(kernel(name, math) for name in OTHER[1:] for math in ("f32", "f16")))
     twins = (kernel("balanced"), balanced, eie32, eie)
     return Page(
-        question="Does one byte per nonzero make EIE's layers faster on a GPU than cuSPARSE and the dense product?",
         intro="EIE (ISCA 2016) stores a nonzero as a 4-bit index into a codebook of 16 values and a 4-bit run of "
         "zeros, and breaks longer runs by padding zeros. `eie` decodes these entries on a GPU, in slices of rows "
         "rather than of columns and without skipping zeros among the inputs: the format is the paper's, the mapping "
@@ -197,7 +195,6 @@ def eie_table4() -> Page:
     dense = (CUBLAS, kernel("cublaslt"), kernel("cublas", "tf32"), kernel("cublaslt", "tf32"), FP16)
     sparse = (CUSPARSE, CUSPARSE_DEFAULT, CUSPARSE_COLUMN, sputnik, own())
     return Page(
-        question="Are EIE's pruned layers faster in cuSPARSE than dense in cuBLAS?",
         intro="The nine fully connected layers of table IV of *EIE: Efficient Inference Engine on Compressed Deep "
         "Neural Network* (ISCA 2016), whose GPU is a Titan X with cuBLAS and cuSPARSE. Sizes and densities are those "
         "of its table III, positions are uniformly random, and zeros among the activations are not used. The paper's "
@@ -253,7 +250,6 @@ def _printed_lstm(view: View) -> pd.DataFrame:
 def ese_lstm() -> Page:
     """ESE's comparison: a step of an LSTM of 1,024 cells, dense and with 90 % zeros."""
     return Page(
-        question="Is ESE's pruned LSTM faster in cuSPARSE than dense in cuBLAS?",
         intro="*ESE: Efficient Speech Recognition Engine with Sparse LSTM on FPGA* (FPGA 2017) prunes an LSTM of 1,024 "
         "cells to 10 % and compares its chip with a CPU and a GPU at batch 32, where the GPU is slower with the sparse "
         "matrices than with dense ones. Here are the two products of a step: the four gates as one matrix (4096×665) "

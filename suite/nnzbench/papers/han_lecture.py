@@ -79,7 +79,6 @@ def granularity() -> Page:
     (sparse32, _, _), (convolution32, _, _) = _forms("f32")
     forms = {math: _forms(math) for math in ("f16", "f32")}
     return Page(
-        question="What does each granularity of pruning cost or gain at equal sparsity?",
         intro="The coarser what pruning takes, the easier to compute and the more accuracy it costs; accuracy is not "
         "judged here. One layer, VGG-16's 3×3 convolution of 256 by 256 channels at 56×56 pixels and batch 1, as a "
         "convolution and as the product that im2col makes of it (im2col not included), each granularity in its fastest "
@@ -153,7 +152,6 @@ def nm_sparsity() -> Page:
     shown = {math: (cublas[math], default[math], tuned[math]) for math in DENSE_OF}
     groups = (FIGURE3, BERT, CUBES)
     return Page(
-        question="Are 2:4 products on sparse tensor cores twice as fast as dense ones?",
         intro="Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), "
         "the patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 over cuBLAS "
         "on an A100 in its figure 3 and prints no numbers: larger products come close to 2×, which the units could "

@@ -130,8 +130,6 @@ def patdnn() -> Page:
     steps = {math: tuple(step(name, math) for name in STEPS) for math in ("f32", "f16")}
     series = {"f32": (*steps["f32"][1:], TUNED), "f16": (*steps["f16"][1:], TUNED_F16)}
     return Page(
-        question="Are 3×3 layers pruned to a few patterns faster on a GPU than dense ones, and by which of PatDNN's "
-        "steps?",
         intro="PatDNN (ASPLOS 2020) keeps 4 of 9 weights of a 3×3 kernel, in a few patterns, and 1 in 3.6 kernels: 8.1 "
         "times fewer weights. Its compiler reorders filters and kernels so that each pattern has a loop without "
         "tests, stores them in its own format (FKW), removes redundant loads, and tunes. It was measured on "

@@ -81,7 +81,6 @@ def sparsert_ablation() -> Page:
     ours = kernel("sparsert")
     own_best, pattern = kernel("sparsert_rolled", words="at its own best tiling"), kernel("sparsert_pattern")
     return Page(
-        question="How much of SparseRT's speed is unrolling, how much tuning, how much balancing?",
         intro="Figure 8 of *SparseRT* (PACT 2020) on the 20 problems of its Table 1 with 90 % zeros: unrolled code "
         "against the same tiling with the matrix as data (`sparsert_rolled`), rows balanced between thread blocks or "
         "not (`sparsert_unbalanced`), the best tiling, searched exhaustively, or one fixed choice (`sparsert_fixed`). "
@@ -128,7 +127,6 @@ def _answer(view: View) -> str:
 def sparsert_instances() -> Page:
     """SparseRT's 257 instances: the matrices of one size and level take the same time, whatever their pattern."""
     return Page(
-        question="Does a layer's time depend on which of its sparsity patterns it is?",
         intro="Table 1 of *SparseRT* (PACT 2020) stands for 257 matrices: layers of one size recur in a network with "
         "other patterns. The paper says that their times hardly differ, for its own code and for cuSPARSE, so that one "
         "of them can be tuned for all. Here are 255 of them: those of the collection in the order of its index (of "
@@ -227,8 +225,6 @@ def sparsert_table1() -> Page:
     once = dataclasses.replace(own(), label="best of ours, one choice hot and cold", one_choice=True)
     sparser = dataclasses.replace(paper, label="sparsert_paper at 90 % zeros")
     return Page(
-        question="Is a pruned layer of ResNet-50, MobileNet or a Transformer faster as code generated from its weights "
-        "than as a dense product?",
         intro="31 products of a pruned weight matrix (M×K) with dense activations (K×N): the 20 layer shapes of "
         "ResNet-50, Transformer and MobileNet V1 in Table 1 of *SparseRT: Accelerating Unstructured Sparsity on GPUs "
         "for Deep Learning Inference* (PACT 2020) with 90 % zeros, and 11 of them with 95 %. Patterns and weights are "
@@ -291,7 +287,6 @@ def sparsert_table3() -> Page:
     ours, direct = kernel("sparsert_conv"), kernel("direct_conv")
     first = kernel("cudnn", variants=DEFAULT, words="its first choice")
     return Page(
-        question="Is a pruned 3x3 convolution of ResNet-50 faster as code generated from its weights than in cuDNN?",
         intro="The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
         "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with random "
         "values for problem 4. `sparsert_conv_paper`, padding tested, is the paper's method, `sparsert_conv` our form "

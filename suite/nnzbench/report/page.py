@@ -270,10 +270,10 @@ class Figure(Protocol):
 class Page:
     """The page of one experiment. What is empty is left out."""
 
-    question: str
-    """Without a number that is measured."""
     intro: str
     """What is run: sizes, sources, what is peculiar. Markdown."""
+    question: str = ""
+    """That of its experiment."""
     answers: tuple[Answer, ...] = ()
     """The first with records is the page's verdict; the others are in `facts.csv`, and first where time is short."""
     comparison: Comparison | None = None

@@ -38,7 +38,7 @@ OPEN, FOLDED = 15, 40
 """Lines of a table on the first screen, and of one that opens on a click; the others are left out, and it says so."""
 WORDS = 30
 """Of a page's verdict, at most."""
-FIGURES = 3
+FIGURES = 4
 """Of a page, at most."""
 
 

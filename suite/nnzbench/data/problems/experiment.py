@@ -67,6 +67,8 @@ class Experiment:
     only: Mapping[str, str] = field(default_factory=dict)
     """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
 
+    question: str = ""
+    """What its page answers; without a number that is measured."""
     leads: bool = False
     """Whether it comes first where time is short."""
 
@@ -95,6 +97,7 @@ def _experiment(row: Mapping[str, str]) -> Experiment:
         cast("dict[str, tuple[DType, ...]]", kernels),
         cast("tuple[Policy, ...]", tuple(row["policies"].split())) or USUAL,
         only=dict(_pairs(row["only"], "=")),
+        question=row["question"],
         leads=bool(row["leads"]),
     )
 

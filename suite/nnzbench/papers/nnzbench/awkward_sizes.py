@@ -31,7 +31,6 @@ def _table(view: View) -> pd.DataFrame:
 def awkward_sizes() -> Page:
     """Its page."""
     return Page(
-        question="Does every kernel compute the right thing where sizes are odd, one, or empty?",
         intro="Tables of papers have round sizes; users don't. One column, 7 and 49 of them, a single row, odd counts "
         "of rows, columns, channels and batches, rows without a nonzero beside rows that hold most of them, images of "
         "7×7 and 13×11: every kernel that takes such a problem, in every type of input that it has, against float64. "

@@ -144,7 +144,6 @@ def decoder_block() -> Page:
     """Its page."""
     firsts = tuple(against_dense(level, n) for n in (1, 16) for level in (50, 70, 90))
     return Page(
-        question="How many more tokens a second does a pruned language model give, and how much memory does it save?",
         intro="""The sparse graph has two things that the dense ones lack:
 
 * its products begin while what precedes them ends (programmatic dependent launch, from sm_90 on), as steps between

@@ -165,7 +165,6 @@ def dlmc_n512() -> Page:
     levels = groups()
     every = (SIDES["ours"], *(kernel(name, "f16") for name in ("tensor_spmm", "ring", "row_stream")))
     return Page(
-        question="Are the pruned matrices of the collection faster than the dense fp16 product at 512 columns?",
         intro="Pruned matrices of Transformers, times 512 columns in fp16, beside times that others published of the "
         f"very same matrices on four older GPUs. {CAVEATS} Matrices are named after the share of zeros that "
         "the pruning was asked for. Two of the four methods miss it, so the zeros counted are told too: in a group's "

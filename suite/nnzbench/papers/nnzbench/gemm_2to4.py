@@ -88,7 +88,6 @@ def gemm_2to4() -> Page:
     sparse = {math: kernel("cusparselt", math) for math in TYPES}
     groups = tuple(map(group, TOKENS))
     return Page(
-        question="What do FP8, INT8 and 2:4 sparsity gain over dense fp16 products, on this GPU and on six others?",
         intro="Layers of language models and cubes, times 64 to 4,096 tokens: dense with unpruned weights, and with "
         "two of every four kept. The published times are searched ones of cuBLASLt and cuSPARSELt (SlideSparse, "
         "Apache-2.0), 25 launches and then 100 in one pair of events, as `loop` is here.",

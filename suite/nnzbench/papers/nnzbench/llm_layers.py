@@ -33,7 +33,6 @@ def opt_layers() -> Page:
     sparse = flash, kernel("spinfer", "f16"), kernel("tensor_spmm", "f16")
     levels = tuple(Group(level=level) for level in (70, 80, 90))
     return Page(
-        question="Is Flash-LLM's kernel faster than the dense product on the layers that its authors timed?",
         intro="Layers of OPT-30B, 66B and 175B with uniform zeros times 8 to 64 columns: the shapes, columns and "
         "levels of the benchmark in the authors' repository.",
         answers=tuple(
@@ -54,7 +53,6 @@ def fp8_layers() -> Page:
     many = tuple(Group(level=level, columns=16) for level in (80, 90, 70))
     one = Group(level=90, columns=1)
     return Page(
-        question="Is a sparse layer with FP8 weights faster than the dense FP8 product?",
         intro="Weights of public language models (sizes and sources in `datasets/problems/fp8_layers.csv`) with their "
         "zeros anywhere, rounded to e4m3, times 1 to 64 columns. Dense FP8 multiplies e4m3 by e4m3. The sparse kernels "
         "keep the weights alone in e4m3 and read the same numbers of B as fp16, twice its bytes. Results are fp16, "
@@ -217,8 +215,6 @@ def llm_layers() -> Page:
     printed = Printed("Flash-LLM's authors, A100, 8 to 64 columns", _flash_llm)
     other = tuple(math for math in MATHS if math not in ("f16", "f8"))
     return Page(
-        question="From how many zeros on, and up to how many columns, is a sparse layer of a language model faster "
-        "than the dense product?",
         intro="Weights of public language models (sizes and sources in `datasets/problems/llm_layers.csv`) with their "
         "zeros anywhere, times 1 to 256 columns (tokens or requests at once), in fp16 with sums in fp32. The baseline "
         "is the fastest dense fp16 product: cuBLAS and every algorithm that cuBLASLt proposes, in both layouts, "

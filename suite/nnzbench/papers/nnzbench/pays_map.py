@@ -35,7 +35,6 @@ def pays_map() -> Page:
     """Its page."""
     kernels = tuple(kernel(name, "f16") for name in SPARSE)
     return Page(
-        question="For which layers, zeros and columns is a sparse product faster than the dense one?",
         intro="Square layers of three public models (`datasets/problems/pays_map.csv` has their sources) with their "
         "zeros anywhere, times 1 to 1,024 columns (tokens or requests at once), in fp16 with sums in fp32. The "
         "baseline is the fastest dense fp16 product, with the matrix before pruning: cuBLAS and every algorithm that "

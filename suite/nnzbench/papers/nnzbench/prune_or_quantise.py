@@ -43,7 +43,6 @@ def prune_or_quantise() -> Page:
     """Its page."""
     rows, ratios = ("label", "level", "subject"), ("subject", "label", "level")
     return Page(
-        question="From how many zeros is a pruned layer faster than the same layer quantised to FP8 or INT4?",
         intro="Layers of Llama 3 8B and 70B (`datasets/problems/prune_or_quantise.csv` has sizes and sources) with "
         "uniformly random zeros, times 1 to 256 tokens, weights from memory as in a model (`stream`). Dense products "
         "have the weights before pruning: fp16 and FP8 the fastest algorithm of cuBLASLt, INT4 PyTorch's "

@@ -22,7 +22,6 @@ SPARSE, BASELINES = (SPUTNIK_F16, FASTEST, SPUTNIK), (FP16, TF32, DENSE, CUSPARS
 def training_step() -> Page:
     """Its page."""
     return Page(
-        question="Is a training step of a recurrent layer faster with sparse weights than dense?",
         intro="Three products of a recurrent layer's weights W (M×K, uniformly random pattern) with a batch: Y = W X "
         "forward, Wᵀ times the gradient of Y, and the gradient of W at its nonzeros (SDDMM; of all weights where W is "
         "dense). Kernels take W as data, because it changes with every step: `sputnik_transposed` reads W through a "

@@ -105,7 +105,6 @@ def sputnik_ablation() -> Page:
     """Sputnik's table II: speed without one optimisation against the complete kernel's."""
     spmm = [one for (op, _), one in SUBJECTS.items() if op == "spmm"]
     return Page(
-        question="What is each of Sputnik's optimisations worth?",
         intro="The heuristic's kernel with one optimisation switched off, at inference and training batch sizes "
         "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020): below 1 the part is worth having. The paper "
         "averages over all 3,012 matrices of its collection; here one matrix of every shape and level of zeros in it "
@@ -240,7 +239,6 @@ def sputnik_figure2() -> Page:
     """Sputnik's figure 2: properties of the collection of pruned matrices, from its index alone. Nothing is run."""
     why = "statistics of matrices, not of times"
     return Page(
-        question="How do the matrices of pruned networks differ from those of scientific computing?",
         intro="Matrices of pruned ResNet-50 and Transformer models from the Deep Learning Matrix Collection, those of "
         "figure 2 of *Sparse GPU Kernels for Deep Learning* (SC 2020), from the index in `datasets/dlmc_index.csv.gz`. "
         "The coefficient of variation (CoV) is the standard deviation of a matrix's row lengths over their mean. The "
@@ -335,7 +333,6 @@ def sputnik_figure7() -> Page:
     mean = matrices()["row_cov"].mean()
     even = _even(SWIZZLE)
     return Page(
-        question="How much of its speed does a kernel keep where rows are uneven?",
         intro="One product (8192 × 2048 × 128, M × K × N, 75 % zeros, fp32) with rows from equal to very uneven "
         "lengths: figure 7 of *Sparse GPU Kernels for Deep Learning* (SC 2020). The coefficient of variation (CoV) is "
         "the standard deviation of row lengths over their mean, as asked of the generator; 1.73 is the largest "

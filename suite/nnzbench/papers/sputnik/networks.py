@@ -79,7 +79,6 @@ def _memory(view: View) -> pd.DataFrame | None:
 def sputnik_attention() -> Page:
     """Sputnik's table III: time and memory of sparse, dense and fused attention over 12,288 tokens."""
     return Page(
-        question="Is attention under a sparse mask faster than dense attention?",
         intro="softmax(QKᵀ)V of one head of 128 features over 12,288 tokens: with all scores computed and kept, the "
         "mask applied in the softmax (`dense_attention`), or with scores at the mask's positions alone "
         "(`sparse_attention`): a dense band of 256 and 5 % of the tokens left of it (table III and figure 11 of "
@@ -273,8 +272,6 @@ def sputnik_mobilenet() -> Page:
     )  # fmt: skip
     dense, tf32 = LAYER_DENSE, kernel("cublas_bias_relu", "tf32")
     return Page(
-        question="Is a pruned 1x1 convolution of MobileNetV1, with bias and ReLU, faster than the dense one of the "
-        "same size, and a pruned network faster than the dense one of the same accuracy?",
         intro="The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "
         "of table IV of *Sparse GPU Kernels for Deep Learning* (SC 2020): dense 1×1 convolutions, or 90 % sparse ones "
         "but the first. A network's time is the sum of its layers', each timed by itself; the "

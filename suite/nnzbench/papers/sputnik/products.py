@@ -155,7 +155,6 @@ def sputnik_dlmc() -> Page:
     """Sputnik's figure 9 and table I: the collection of pruned matrices, by share of zeros."""
     spmm, sddmm = _bands("spmm"), _bands("sddmm")
     return Page(
-        question="Is Sputnik faster than cuSPARSE, and than a dense product, over the collection of pruned matrices?",
         intro="Pruned weight matrices of ResNet-50 and Transformer models from the Deep Learning Matrix Collection at "
         "inference and training batch sizes, as SpMM in fp32 and with fp16 data (sums in fp32), and as SDDMM (figure 9 "
         "and table I of Sputnik's paper, SC 2020). A run takes a sample of 60 of its "
@@ -249,7 +248,6 @@ def sputnik_figure1() -> Page:
     """Sputnik's figure 1: from how many zeros on a sparse product of an LSTM's weights is faster than a dense one."""
     shown = (SPUTNIK, own(), own("f16"), CUSPARSE, CUBLAS, TF32, FP16)
     return Page(
-        question="From how many zeros on is an LSTM's sparse product faster than the dense one?",
         intro="One product of an LSTM's pruned weights (8192 × 2048 × 128, M × K × N) at rising sparsity, uniformly "
         "random positions: figure 1 of *Sparse GPU Kernels for Deep Learning* (SC 2020). Where two kernels cross is "
         "interpolated between the levels measured. The paper's cuSPARSE is that of CUDA 10.1.",
@@ -284,7 +282,6 @@ def sputnik_rnn() -> Page:
     spmm, sddmm = (rule, best, own(), UNTUNED, merge, aspt), (sddmm_rule, sddmm_best, own(), aspt_sddmm)
     half = (kernel("sputnik", "f16", DEFAULT), kernel("sputnik", "f16"), own("f16"))
     return Page(
-        question="Is Sputnik faster than cuSPARSE, and than a dense product, on the weights of recurrent layers?",
         intro="Products with the weights of RNN, GRU and LSTM layers, state sizes 1k to 8k, batch 32 and 128, "
         "uniformly random patterns with 70, 80 and 90 % zeros: SpMM as in the forward pass and SDDMM as in the "
         "gradient of the weights (figure 10 of *Sparse GPU Kernels for Deep Learning*, SC 2020), and a few further "

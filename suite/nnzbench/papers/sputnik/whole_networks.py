@@ -170,7 +170,6 @@ def whole_networks() -> Page:
     net_rule, net_best = kernel("sparse_mobilenet", variants=DEFAULT), kernel("sparse_mobilenet")
     net, net_tf32 = kernel("dense_mobilenet"), kernel("dense_mobilenet", "tf32")
     return Page(
-        question="Is a whole pruned network faster than the dense one?",
         intro="Whole networks of *Sparse GPU Kernels for Deep Learning* (SC 2020) at batch 1, every launch captured in "
         "one CUDA graph (hot) or launched one by one after L2 was overwritten (cold); outputs are checked against a "
         "float64 reference of the whole network. The Transformer (table III): 12,288 tokens, 3 layers of 8 heads of "
