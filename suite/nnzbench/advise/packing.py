@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Width
 from nnzbench.advise.layer import Layer, Question
-from nnzbench.advise.operators.archive import Archive, Facts, Key, Packing, Saved, canonical, keep, recall
+from nnzbench.advise.operators.archive import (
+    Archive,
+    Facts,
+    Key,
+    Packing,
+    Saved,
+    canonical,
+    choices_folder,
+    keep,
+    recall,
+)
 from nnzbench.advise.operators.arrays import OperatorError
 from nnzbench.advise.operators.make import alike, draft, make
 from nnzbench.bench.session import Session
@@ -23,13 +33,13 @@ LEAST_ZEROS = 0.25
 """Share of zeros from which on a layer counts as pruned."""
 _CLOSE = 1.3
 """Times the fastest kernel's time up to which another is tried for rows of tokens too: these may cost it less."""
-_GAIN = 0.95
+_GAIN = 0.9
 """Share of the next wider choice's time below which a narrower one is worth the memory of its packed weights."""
 SECONDS = 5.0
 """Most for one width's choice among kernels that were timed already."""
 
-Make = Callable[[Problem, Operands, list[str], Facts | None], Saved]
-"""An operator's choice out of named kernels, or as another layer's. Raises `OperatorError`."""
+Make = Callable[[Problem, Operands, list[str]], Saved]
+"""An operator's choice out of named kernels. Raises `OperatorError`."""
 
 
 def prunable(layers: Iterable[Layer]) -> tuple[list[Layer], list[Layer]]:
@@ -56,9 +66,7 @@ def unpruned(layer: Layer) -> Packing:
 def measured(session: Session) -> Make:
     """Choices by the times that operators take on this device, which checks them."""
 
-    def made(problem: Problem, operands: Operands, names: list[str], like: Facts | None) -> Saved:
-        if like is not None:
-            return alike(like, operands.sparse, session.device, session.kernels)
+    def made(problem: Problem, operands: Operands, names: list[str]) -> Saved:
         operator = make(problem, operands, session, RunProgress(), names, SECONDS, "tokens")
         operator.close()
         return operator.packed.saved
@@ -68,7 +76,7 @@ def measured(session: Session) -> Make:
 
 def drafted(arch: str) -> Make:
     """Choices for a GPU that is not here: each kernel's first plan."""
-    return lambda problem, operands, names, _: draft(problem, operands, names, arch, kernels())
+    return lambda problem, operands, names: draft(problem, operands, names, arch, kernels())
 
 
 @dataclass
@@ -90,24 +98,46 @@ class Packer:
 
     def recall(self, layer: Layer, question: Question) -> bool:
         """Whether a choice for this layer and question is known; then it is taken."""
-        key, weights = self._key(layer, question)
-        found = recall(key) if self.keeps else None
+        if not (self.keeps and choices_folder().exists()):  # a large layer's key takes a while
+            return False
+        weights = canonical(layer.matrix, question.dtype or layer.dtype)
+        found = recall(self._key(weights, layer, question))
         if found is not None:
             self._take(layer, found, weights)
             self.recalled += 1
         return found is not None
 
     def add(self, layer: Layer, question: Question, answer: Answer) -> None:
-        """Packs the layer by its answer, one of the kind of a layer that is packed by what was chosen for that.
-
-        Raises `OperatorError` where no kernel can be tried and dense is not timed.
-        """
-        found, weights = pack(layer, answer, self.made, self.layers.get(answer.like) if answer.like else None)
+        """Packs the layer by its answer. Raises `OperatorError` where no kernel can be tried and dense is not timed."""
+        found, weights = pack(layer, answer, self.made)
         lacking = [width for width in answer.widths if not width.sparse(answer.dtype)]  # the time was too short
         self.hurried += any(width.timed() for width in lacking)
         if self.keeps and not lacking:
-            keep(self._key(layer, question)[0], found)
+            keep(self._key(weights, layer, question), found)
         self._take(layer, found, weights)
+
+    def add_alike(
+        self, firsts: Mapping[str, Sequence[Layer]], question: Question, session: Session, progress: RunProgress
+    ) -> None:
+        """Packs layers by what was chosen for the first one of their kind, by whose name they are given; one that is
+        not right so stays dense."""
+        progress.start("packing layers of these kinds", sum(map(len, firsts.values())))
+        for name, layers in firsts.items():
+            first = self.layers[name]
+            chosen = [(n, facts) for n, facts in first.widths.items() if facts is not None]
+            found = alike(
+                [(facts, one.matrix) for one in layers for _, facts in chosen], session.device, session.kernels
+            )
+            for layer in layers:
+                progress.step(layer.title)
+                saved = {n: next(found) for n, _ in chosen}
+                weights = next((one.matrix for one in saved.values() if one), layer.matrix)
+                widths = {n: one.facts if (one := saved.get(n)) else None for n in first.widths}
+                made = replace(first, pattern=weights.pattern_hash(), widths=widths)
+                if self.keeps and all(saved.values()):
+                    keep(self._key(weights, layer, question), made)
+                self._take(layer, made, weights)
+                progress.advance()
 
     def archive(self) -> Archive:
         """All that was packed."""
@@ -116,12 +146,9 @@ class Packer:
     def _take(self, layer: Layer, found: Packing, weights: CSR) -> None:
         self.layers[layer.title], self.weights[layer.title] = found, weights
 
-    def _key(self, layer: Layer, question: Question) -> tuple[Key, CSR]:
-        dtype = question.dtype or layer.dtype
-        weights = canonical(layer.matrix, dtype)
-        tokens = tuple(sorted(set(question.ns)))
-        key = Key(weights.pattern_hash(), weights.m, weights.k, dtype, tokens, self.gpu, self.driver)
-        return key, weights
+    def _key(self, weights: CSR, layer: Layer, question: Question) -> Key:
+        tokens, dtype = tuple(sorted(set(question.ns))), question.dtype or layer.dtype
+        return Key(weights.pattern_hash(), weights.m, weights.k, dtype, tokens, self.gpu, self.driver)
 
 
 def packer(session: Session, keeps: bool) -> Packer:
@@ -130,27 +157,21 @@ def packer(session: Session, keeps: bool) -> Packer:
     return Packer(device.gpu, device.arch, driver, measured(session), keeps and device.timer is not None)
 
 
-def pack(layer: Layer, answer: Answer, made: Make, like: Packing | None = None) -> tuple[Packing, CSR]:
-    """The choices for a layer, by its answer or as those of one `like` it, and the weights that they are for."""
+def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
+    """The choices for a layer, by its answer, and the weights that they are for."""
     dtype = answer.dtype
     matrix = canonical(layer.matrix, dtype)
     pattern, own = matrix.pattern_hash(), replace(layer, matrix=matrix)
     found: dict[int, Facts | None] = {}
     wider: float | None = None  # time of the next wider choice
     for width in sorted(answer.widths, key=lambda one: -one.n):
-        chosen = like.widths.get(width.n) if like is not None else None
-        if like is not None and chosen is None:  # dense, or a wider choice's
-            found |= {width.n: None} if width.n in like.widths else {}
-            continue
         problem = own.problem("spmm", width.n, dtype)
         names, limit = _rivals(answer, width)
-        if chosen is not None:
-            names = [chosen.kernel]
         saved: Saved | None = None
         us: float | None = None
         if names:
             with suppress(*([OperatorError] if limit else [])):  # then dense it is
-                saved = made(problem, operands_of(problem, matrix, pattern), names, chosen)
+                saved = made(problem, operands_of(problem, matrix, pattern), names)
         if saved is not None:
             us = saved.facts.hot_us or next((one.us for one in width.timed() if one.kernel == saved.facts.kernel), None)
         if saved is None or (us and limit and us >= limit):

@@ -216,10 +216,15 @@ def _measure(
         left = [one for one in layers if not (save and packer.recall(one, question))]
         found = {}
         with Results(folder, True, False, session.environment, progress.tell) as results:
+            alike: dict[str, list[Layer]] = {}
             for one, answer in measured.answers(left, question, session, results, progress):
                 found[id(one)] = answer
-                if save:
+                if save and answer.like:
+                    alike.setdefault(answer.like, []).append(one)
+                elif save:
                     packer.add(one, question, answer)
+            if alike:
+                packer.add_alike(alike, question, session, progress)
         answers = [found[id(one)] for one in left]
         if save:
             _save(save, packer, unpruned)

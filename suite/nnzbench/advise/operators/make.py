@@ -6,10 +6,12 @@ A `Family` has one layer's operators for several numbers of tokens, and knows wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nnzbench.advise.operators.archive import Facts, Packed, Packing, Saved, Step, digest_of
+from nnzbench.advise.operators.archive import Facts, Packed, Packing, Saved, Step, canonical, digest_of
 from nnzbench.advise.operators.arrays import OperatorError, require_inputs, weights_bytes
 from nnzbench.advise.operators.operator import Operator
 from nnzbench.advise.operators.tokens import BIAS, Layout, kernels_for, rows_at
@@ -26,11 +28,14 @@ from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.experiment import Policy
 from nnzbench.data.problems.operands import Operands, operands_of
 from nnzbench.data.problems.problem import Problem
-from nnzbench.data.problems.reference import reference
+from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, baselines, with_variant
 from nnzbench.results.records.folder import Kept
+
+TOGETHER = 4
+"""Operators that the host packs at once: parts of each use all its processors, and half of the time one alone."""
 
 
 def make(
@@ -74,7 +79,7 @@ def make(
         raise OperatorError(f"no kernel runs this problem: {'; '.join(list(reasons)[:5]) or 'none was asked'}")
     _, kernel, plan, outcome = best[0]
     facts = _facts(problem, operands, kernel, plan, device.arch, layout, outcome)
-    return Operator(_packed(facts, operands, plan, device), device)
+    return Operator(_packed(_saved(facts, operands, plan), plan, device), device)
 
 
 def _hot_us(outcome: Outcome) -> float | None:
@@ -95,7 +100,7 @@ def draft(
         try:
             for plan in kernel.plans(problem, operands, arch) if isinstance(kernel, Kernel) else ():
                 facts = _facts(problem, operands, name, plan, arch, "tokens")
-                return Saved(replace(facts, digest=digest_of(plan, arch, _kept(plan, facts))), operands.sparse)
+                return _saved(facts, operands, plan)
         except Unsupported as error:
             reasons.append(f"{name}: {error}")
     raise OperatorError(f"no kernel takes these weights: {'; '.join(reasons) or 'none was asked'}")
@@ -134,9 +139,12 @@ def _kept(plan: Plan, facts: Facts) -> dict[str, Array]:
     return {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output, BIAS)}
 
 
-def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Packed:
-    kept = _kept(plan, facts)
-    saved, rows = Saved(replace(facts, digest=digest_of(plan, device.arch, kept)), operands.sparse), rows_at(plan)
+def _saved(facts: Facts, operands: Operands, plan: Plan) -> Saved:
+    return Saved(replace(facts, digest=digest_of(plan, facts.arch, _kept(plan, facts))), operands.sparse)
+
+
+def _packed(saved: Saved, plan: Plan, device: Device) -> Packed:
+    kept, rows = _kept(plan, saved.facts), rows_at(plan)
     if not isinstance(device, GpuDevice):
         return Packed(saved, kept, plan=replace(plan, buffers=kept, unpermute=None), rows_at=rows)
     cubins, launches = device.compiled(plan)
@@ -152,37 +160,55 @@ def remake(
     Raises `OperatorError` where the weights can't be packed so and, unless `trust`, where what runs is not what was
     checked when it was saved. With `check`, that is checked now, and so is what never was.
     """
-    return Operator(_remade(found, device, known, trust, check), device)
+    return Operator(_finished(_planned(found, device.arch, known, check), device, trust), device)
 
 
-def alike(chosen: Facts, matrix: CSR, device: Device, known: Mapping[str, AnyKernel]) -> Saved:
-    """What was chosen for other weights of these sizes and about as many zeros, for these: packed and checked.
+def alike(asked: Sequence[tuple[Facts, CSR]], device: Device, known: Mapping[str, AnyKernel]) -> Iterator[Saved | None]:
+    """What was chosen for other weights of the same sizes and about as many zeros, for these: packed and checked.
 
-    Raises `OperatorError` as `remake` does.
+    None where it can't be, or is wrong. The host packs several at once.
     """
-    return _remade(Saved(chosen, matrix), device, known, check=True, exact=False).saved
+
+    def planned(one: tuple[Facts, CSR]) -> _Planned | None:
+        with suppress(OperatorError):
+            facts, matrix = one
+            return _planned(Saved(facts, canonical(matrix, facts.dtype)), device.arch, known, True, exact=False)
+        return None
+
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        for at in range(0, len(asked), TOGETHER):
+            for one in pool.map(planned, asked[at : at + TOGETHER]):
+                saved: Saved | None = None
+                with suppress(OperatorError):
+                    saved = _finished(one, device, False).saved if one else None
+                yield saved
 
 
-def _remade(
-    found: Saved,
-    device: Device,
-    known: Mapping[str, AnyKernel],
-    trust: bool = False,
-    check: bool = False,
-    exact: bool = True,
-) -> Packed:
+@dataclass(frozen=True)
+class _Planned:
+    """All of an operator that needs no device."""
+
+    saved: Saved
+    plan: Plan
+    as_saved: bool
+    """Whether it is what was checked when it was saved."""
+    truth: Reference | None
+    """What it is to be checked against, where it is."""
+
+
+def _planned(found: Saved, arch: str, known: Mapping[str, AnyKernel], check: bool, exact: bool = True) -> _Planned:
     facts, kernel = found.facts, known.get(found.facts.kernel)
     if kernel is None or not isinstance(kernel, Kernel):
         raise OperatorError(f"there is no kernel '{facts.kernel[:60]}' here that packs weights: register yours first")
-    if facts.arch != device.arch:
-        raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {device.arch}")
+    if facts.arch != arch:
+        raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {arch}")
     kernel = kernels_for(facts.layout, {facts.kernel: with_variant(kernel, facts.variant, exact)})[facts.kernel]
     level = round(found.matrix.sparsity, 4)
     problem = Problem("operator", "operator", "spmm", facts.m, facts.k, facts.n, level, "file:operator", facts.dtype)
     try:
         require_memory("a product", 16 * (facts.k + facts.m) * facts.n)
         operands = operands_of(problem, found.matrix, found.matrix.pattern_hash())
-        plan = next(kernel.plans(problem, operands, device.arch), None)
+        plan = next(kernel.plans(problem, operands, arch), None)
         bound = require_inputs(plan, operands, facts.layout == "tokens") if plan else {}
     except (Unsupported, MatrixError) as error:
         raise OperatorError(f"{facts.kernel} does not take this operator's weights: {error}") from error
@@ -191,14 +217,19 @@ def _remade(
     if exact:
         facts = replace(facts, input=bound["b"], output=plan.output)
     else:
-        new = _facts(problem, operands, facts.kernel, plan, device.arch, facts.layout)
-        facts = replace(new, hot_us=facts.hot_us)
-    made = _packed(facts, operands, plan, device)
-    same = made.saved.facts.digest == facts.digest
-    if check and (facts.relative_error is None or not same):
-        checked = replace(made.saved.facts, relative_error=_checked(problem, operands, plan, device))
-        made = replace(made, saved=replace(made.saved, facts=checked))
-    elif not same and not trust:
+        facts = replace(_facts(problem, operands, facts.kernel, plan, arch, facts.layout), hot_us=facts.hot_us)
+    saved = _saved(facts, operands, plan)
+    same = saved.facts.digest == found.facts.digest
+    checked = check and (facts.relative_error is None or not same)
+    return _Planned(saved, plan, same, reference(problem, operands) if checked else None)
+
+
+def _finished(one: _Planned, device: Device, trust: bool) -> Packed:
+    facts, made = one.saved.facts, _packed(one.saved, one.plan, device)
+    if one.truth is not None:
+        facts = replace(facts, relative_error=_error(one.plan, one.truth, device))
+        return replace(made, saved=replace(one.saved, facts=facts))
+    if not one.as_saved and not trust:
         raise OperatorError(
             f"what {facts.kernel} makes of these weights is not what was checked when this operator was saved: make it "
             "again, or give trust=True to run this version's program unchecked"
@@ -206,13 +237,13 @@ def _remade(
     return made
 
 
-def _checked(problem: Problem, operands: Operands, plan: Plan, device: Device) -> float:
+def _error(plan: Plan, truth: Reference, device: Device) -> float:
     """The error of a run. Raises `OperatorError` where it is outside the tolerance of its arithmetic."""
     prepared = device.prepare(plan)
     try:
         prepared.poison()
         prepared.run()
-        error = relative_error(prepared.read(), reference(problem, operands))
+        error = relative_error(prepared.read(), truth)
     finally:
         prepared.close()
     if not passes(error, plan.math):

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from nnzbench.advise import api, layer, packing
 from nnzbench.advise.answer import Answer, Entry, Width
 from nnzbench.advise.layer import Question
 from nnzbench.advise.operators import archive
-from nnzbench.advise.operators.archive import Archive, Facts, Saved
+from nnzbench.advise.operators.archive import Archive, Facts, Packing, Saved
 from nnzbench.advise.operators.make import alike, draft, remake
 from nnzbench.core import paths
+from nnzbench.core.progress import RunProgress
 from nnzbench.data.matrices import files
 from nnzbench.kernels import registry
 
@@ -135,7 +137,7 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
     layer = api.as_layer(weights(40, 64))
     asked = []
 
-    def made(problem, operands, names, variant):
+    def made(problem, operands, names):
         asked.append((problem.n, names))
         return Saved(facts(operands.sparse, n=problem.n), operands.sparse)
 
@@ -145,18 +147,16 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
     assert [(n, one and one.n) for n, one in found.widths.items()] == [(1, 1), (16, 16), (64, None)]
     assert asked == [(16, ["tensor_spmm"]), (8, ["tensor_spmm"]), (1, ["tensor_spmm"])]
     # its operator is slower for tokens than dense
-    slow, _ = packing.pack(
-        layer, answer(width(8, 4.0, 9.0)), lambda p, o, names, _: Saved(facts(matrix, hot_us=9.5), o)
-    )
+    slow, _ = packing.pack(layer, answer(width(8, 4.0, 9.0)), lambda p, o, names: Saved(facts(matrix, hot_us=9.5), o))
     assert slow.dense
 
     # in a model its weights come from memory: the cold times decide, and turning may cost what they save
     both = Width(8, (Entry("tensor_spmm", "f16", hot_us=9.5, cold_us=12), Entry("cublas", "f16", hot_us=9, cold_us=14)))
     for us, dense in ((11.4, False), (11.6, True)):
-        found, _ = packing.pack(layer, answer(both), lambda p, o, names, _, us=us: Saved(facts(matrix, hot_us=us), o))
+        found, _ = packing.pack(layer, answer(both), lambda p, o, names, us=us: Saved(facts(matrix, hot_us=us), o))
         assert found.dense == dense
 
-    def refuses(problem, operands, names, variant):
+    def refuses(problem, operands, names):
         raise nnzbench.OperatorError("no")
 
     assert packing.pack(layer, answer(width(8, 4.0, 9.0)), refuses)[0].dense
@@ -164,7 +164,7 @@ def test_choices_are_the_answers_and_narrow_ones_must_gain():
 
 def test_an_interrupted_packing_goes_on_with_what_was_chosen(fresh_choices):
     layer, question = api.as_layer(weights(40, 64)), Question((8,))
-    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names, _: Saved(facts(o.sparse), o.sparse), keeps=True)
+    first = packing.Packer("gpu", "sm_90", "1", lambda p, o, names: Saved(facts(o.sparse), o.sparse), keeps=True)
     assert not first.recall(layer, question)
     first.add(layer, question, answer(width(8, 4.0, 9.0)))
     again = packing.Packer("gpu", "sm_90", "1", first.made, keeps=True)
@@ -234,8 +234,17 @@ def test_a_layer_of_a_kind_takes_the_choice_of_its_first_and_is_checked(fresh_ch
     first, other = (layer.from_matrix(files.from_array("w", weights(96, 64, seed=seed)), "f16") for seed in (1, 2))
     problem = first.problem("spmm", 16, "f16")
     chosen = replace(draft(problem, first.operands(problem), ["tensor_spmm"], device.arch, known).facts, hot_us=3.5)
-    saved = alike(chosen, archive.canonical(other.matrix, "f16"), device, known)
+    absent = replace(chosen, variant="none")
+    lost, saved = alike([(absent, other.matrix), (chosen, other.matrix)], device, known)
+    assert lost is None
     assert (saved.facts.variant, saved.facts.hot_us) == (chosen.variant, 3.5)
     assert 0 < saved.facts.relative_error < 1e-2
     assert saved.facts.digest != chosen.digest
     assert np.array_equal(saved.matrix.to_dense(), weights(96, 64, seed=2))
+
+    packer = packing.Packer("cpu", device.arch, "", None, keeps=True)
+    packer.layers["first"] = Packing(96, 64, "f16", "", {1: None, 16: chosen})
+    session = SimpleNamespace(device=device, kernels=known)
+    packer.add_alike({"first": [other]}, Question((1, 16)), session, RunProgress())
+    assert packer.layers[other.title] == Packing(96, 64, "f16", saved.matrix.pattern_hash(), {1: None, 16: saved.facts})
+    assert packer.recall(other, Question((1, 16)))
