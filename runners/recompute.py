@@ -45,7 +45,7 @@ from nnzbench.results.table import Comparison
 from nnzbench.site.generations import products
 
 pd.set_option("mode.string_storage", "python")  # texts that are Python objects are taken in two thirds of the time
-CLASSES = {"f32", "tf32", "f16", "bf16", "f8", "i8", "winograd"}
+CLASSES = {"f32", "tf32", "f16", "bf16", "f8", "i8", "i4", "winograd"}
 REAL = {"dlmc", "weights"}
 RUN = ["problem", "dtype", "kernel", "device"]
 NAME = re.compile(
