@@ -5,11 +5,11 @@ A `Family` has one layer's operators for several numbers of tokens, and knows wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from nnzbench.advise.operators.archive import Facts, Packed, Packing, Saved, Step, canonical, digest_of
 from nnzbench.advise.operators.arrays import OperatorError, require_inputs, weights_bytes
@@ -34,6 +34,8 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, baselines, with_variant
 from nnzbench.results.records.folder import Kept
 
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 TOGETHER = 4
 """Operators that the host packs at once: parts of each use all its processors, and half of the time one alone."""
 
@@ -152,15 +154,13 @@ def _packed(saved: Saved, plan: Plan, device: Device) -> Packed:
     return Packed(saved, kept, steps, cubins, rows_at=rows)
 
 
-def remake(
-    found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: bool = False, check: bool = False
-) -> Operator:
+def remake(found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: bool = False) -> Operator:
     """The operator again: its kernel packs the weights, and this project's sources are compiled.
 
     Raises `OperatorError` where the weights can't be packed so and, unless `trust`, where what runs is not what was
-    checked when it was saved. With `check`, that is checked now, and so is what never was.
+    checked when it was saved.
     """
-    return Operator(_finished(_planned(found, device.arch, known, check), device, trust), device)
+    return Operator(_finished(_planned(found, device.arch, known, False), device, trust), device)
 
 
 def alike(asked: Sequence[tuple[Facts, CSR]], device: Device, known: Mapping[str, AnyKernel]) -> Iterator[Saved | None]:
@@ -175,13 +175,18 @@ def alike(asked: Sequence[tuple[Facts, CSR]], device: Device, known: Mapping[str
             return _planned(Saved(facts, canonical(matrix, facts.dtype)), device.arch, known, True, exact=False)
         return None
 
+    for one in _together(planned, asked):
+        saved: Saved | None = None
+        with suppress(OperatorError):
+            saved = _finished(one, device, False).saved if one else None
+        yield saved
+
+
+def _together(work: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:
+    """What `work` makes of each, a few at a time: all would not fit in memory."""
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for at in range(0, len(asked), TOGETHER):
-            for one in pool.map(planned, asked[at : at + TOGETHER]):
-                saved: Saved | None = None
-                with suppress(OperatorError):
-                    saved = _finished(one, device, False).saved if one else None
-                yield saved
+        for at in range(0, len(given), TOGETHER):
+            yield from pool.map(work, given[at : at + TOGETHER])
 
 
 @dataclass(frozen=True)
@@ -309,5 +314,6 @@ def family(layer: Packing, saved: Mapping[int, Saved], device: Device, known: Ma
 
     `saved` is `Archive.saved`. Raises `OperatorError` for a layer that stays dense, and as `remake` does.
     """
-    made = {n: remake(saved[n], device, known, check=True) if n in saved else None for n in layer.widths}
-    return Family(layer.m, layer.k, made)
+    planned = _together(lambda one: _planned(one, device.arch, known, True), list(saved.values()))
+    made = {n: Operator(_finished(one, device, False), device) for n, one in zip(saved, planned, strict=True)}
+    return Family(layer.m, layer.k, {n: made.get(n) for n in layer.widths})
