@@ -67,6 +67,13 @@ def packed_linear(x: torch.Tensor, family: int, features: int, bias: torch.Tenso
     return out
 
 
+def _backward(context: Any, *gradients: torch.Tensor) -> None:
+    raise OperatorError("packed weights are for inference and give no gradients: train the dense layer first")
+
+
+packed_linear.register_autograd(_backward)
+
+
 @packed_linear.register_fake  # type: ignore[untyped-decorator,unused-ignore]
 def _(x: torch.Tensor, family: int, features: int, bias: torch.Tensor | None = None) -> torch.Tensor:
     return x.new_empty((x.shape[0], features))
@@ -103,7 +110,7 @@ class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
 
     Where dense was faster for as many tokens, it multiplies by the dense `weight`. Without one, the packed weights
     multiply any number of tokens, in pieces of the most that they are for. Packed weights lie on the GPU that they were
-    made on and are no part of the state dict.
+    made on and are no part of the state dict: one with other weights is refused. They give no gradients.
     """
 
     def __init__(self, packed: Family, bias: nn.Parameter | None = None, weight: nn.Parameter | None = None) -> None:
@@ -112,7 +119,7 @@ class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
         self.out_features, self.in_features = packed.m, packed.k
         self.register_parameter("bias", bias)
         self.register_parameter("weight", weight)
-        self._packed = packed
+        self._packed, self._kind = packed, _KINDS[packed.dtype]
         self._number = number_of(packed)
 
     @classmethod
@@ -127,19 +134,35 @@ class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
         """Chooses kernels for the layer's weights, where they lie, by at most so many `tokens`.
 
         Choices are made within `budget` seconds, and kept on disk by pattern, tokens, GPU and driver. Raises
-        `OperatorError` where dense is faster for all of them.
+        `OperatorError` where dense is faster for all of them, and for what is no linear layer.
         """
+        if not isinstance(linear, nn.Linear):
+            raise OperatorError(f"a {type(linear).__name__} is no torch.nn.Linear")
         device = "cpu" if linear.weight.device.type == "cpu" else None
         chosen = api.packed_layer(linear.weight, tokens, budget=budget, device=device)
         return cls(family(*chosen, api.open_device(device), registry.kernels()), *_kept(linear, keep_dense))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The product, with the bias added."""
+        """The product, with the bias added. Raises `OperatorError` for other features or another type."""
+        if not x.dim() or x.shape[-1] != self.in_features:
+            raise OperatorError(
+                f"an input of shape {tuple(x.shape)} has not the layer's {self.in_features} features last"
+            )
+        if x.dtype != self._kind:
+            raise OperatorError(f"the layer was packed for {self._kind}, and its input holds {x.dtype}")
         rows = x.numel() // self.in_features
         if self.weight is not None and self._packed.dense(rows):
             return nn.functional.linear(x, self.weight, self.bias)
         result = packed_linear(x.reshape(rows, self.in_features), self._number, self.out_features, self.bias)
         return result.reshape(*x.shape[:-1], self.out_features)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        own, loaded = self.weight, state_dict.get(f"{prefix}weight")
+        same = own is None or loaded is None or own.is_meta or torch.equal(loaded.to(own), own)
+        if same:
+            super()._load_from_state_dict(state_dict, prefix, *others)
+        else:
+            others[-1].append(f"the weights of '{prefix[:-1]}' are not those that were packed: pack them anew")
 
     def extra_repr(self) -> str:
         """Sizes, and the kernel for each number of tokens."""

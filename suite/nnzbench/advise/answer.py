@@ -11,7 +11,12 @@ from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about
 from nnzbench.results.crossover import Crossover, times_as_fast
 
-_MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
+_MATH_WORDS = {
+    "f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)", "f8": "FP8",
+    "i4": "INT4",
+}  # fmt: skip
+MOST_ROWS = 8
+"""Of an answer's table, all widths together, unless all are asked for."""
 FEW_ZEROS = 0.5
 """Below this share of zeros no estimate makes a sparse kernel the verdict."""
 SURELY = 1.25
@@ -105,6 +110,27 @@ class Near:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What the same layer takes with fewer bits, as an estimate."""
+
+    math: str
+    dense_us: float
+    sparse_us: float | None = None
+    """Of the fastest sparse kernel in that arithmetic, where it was asked for."""
+    by_bytes: bool = False
+    """Whether it is only what memory takes for the bytes."""
+    zeros: float | None = None
+    """Share of zeros from which on the fastest sparse kernel in the answer's own type takes no longer than dense so."""
+
+    @property
+    def text(self) -> str:
+        """Such as `FP8 dense 9.1 us (sparse from 85 % zeros)`."""
+        how = ", by its bytes alone" if self.by_bytes else ""
+        than = "sparse wins at no zeros" if self.zeros is None else f"sparse wins from {100 * self.zeros:.0f} % zeros"
+        return f"{math_words(self.math)} dense takes about {estimated_us(self.dense_us)}{how} ({than})"
+
+
+@dataclass(frozen=True)
 class Width:
     """The answer for one width (`n` columns; sddmm: length of the products; convolutions: images)."""
 
@@ -120,6 +146,7 @@ class Width:
     near: tuple[Near, ...] = ()
     pruned: Entry | None = None
     """With the same weights pruned 2:4 in place of their own zeros: other numbers, and an estimate."""
+    beside: tuple[Beside, ...] = ()
 
     def timed(self) -> list[Entry]:
         """Entries with a time, fastest first."""
@@ -150,9 +177,10 @@ class Verdict:
     other: Entry | None = None
     """Where a sparse kernel is chosen, the baseline; where dense is, the fastest sparse kernel."""
     reason: str = ""
-    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`; `even` where the two
-    estimates' intervals overlap, `bytes` where a guess is chosen by the bytes that it moves; `unknown` where none is
-    chosen, as the other has no time and is faster than dense on the GPU most like this one; else empty."""
+    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`. Where both estimates'
+    intervals overlap, `even`, or `likely` where one is still `SURELY` shorter; `bytes` where those of a guess decide;
+    `unknown` where none is chosen, as the other has no time and is faster than dense on the GPU most like this one;
+    else empty."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +235,7 @@ class Answer:
             return Verdict(sure[0] if sure else None, None, "" if sure or fastest is None else "guess")
         limit = dense.us or 0.0
         if fastest is None or (fastest.us or 0.0) > limit:
-            return Verdict(dense, fastest, "even" if fastest and _overlap(dense, fastest) else "")
+            return Verdict(dense, fastest, _doubt(dense, fastest) if fastest else "")
         if self.estimated and self.sparsity < FEW_ZEROS:
             return Verdict(dense, fastest, "few zeros")
         faster = [one for one in sure if one.doubt * (one.us or 0.0) <= limit]
@@ -216,10 +244,12 @@ class Answer:
             return Verdict(fastest, dense, "bytes")
         if dense.guess or not faster:
             return Verdict(dense, fastest, "guess")
-        chosen = next((one for one in faster if not self._slower_from_memory(one, dense)), None)
-        if chosen is None:
+        hold = [one for one in faster if not self._slower_from_memory(one, dense)]
+        if not hold:
             return Verdict(dense, faster[0], "cold")
-        return Verdict(chosen, dense, "even" if _overlap(chosen, dense) else "")
+        known = [hold[0], *(one for one in hold[1:] if one.interval or not self.estimated)]
+        chosen = next((one for one in known if not _doubt(one, dense)), hold[0])
+        return Verdict(chosen, dense, _doubt(chosen, dense))
 
     @staticmethod
     def _slower_from_memory(one: Entry, dense: Entry) -> bool:
@@ -232,11 +262,11 @@ class Answer:
         return [entry for width in self.widths for entry in width.entries if entry.wrong]
 
 
-def _overlap(one: Entry, other: Entry) -> bool:
-    """Whether two estimates may as well be the other way round."""
-    if one.interval is None or other.interval is None:
-        return False
-    return one.interval[0] <= other.interval[1] and other.interval[0] <= one.interval[1]
+def _doubt(one: Entry, other: Entry) -> str:
+    """What is said of the shorter of two estimates whose intervals overlap; nothing of others."""
+    if one.interval is None or other.interval is None or one.interval[1] < other.interval[0]:
+        return ""
+    return "likely" if SURELY * (one.us or 0.0) <= (other.us or 0.0) else "even"
 
 
 def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -262,7 +292,26 @@ def heading(answer: Answer) -> str:
 def sentence(answer: Answer, width: Width) -> str:
     """The verdict for a width in about ten words, and what else might have won."""
     missed = ", ".join(f"{about(name).label} (estimated {us_text(us, True)})" for name, us in width.missed)
-    return _sentence(answer, width) + (f"; not timed, and may be faster: {missed}" if missed else "")
+    text = _sentence(answer, width) + _in_fewer_bits(answer, width)
+    return text + (f"; not timed, and may be faster: {missed}" if missed else "")
+
+
+def _in_fewer_bits(answer: Answer, width: Width) -> str:
+    """What the fastest takes in TF32 and fp16 where that is clearly less than the verdict in fp32, so that no choice of
+    arithmetic turns a verdict silently."""
+    chosen = answer.verdict(width).chosen
+    if answer.dtype != "f32" or chosen is None:
+        return ""
+    rough = next((one for one in width.timed() if one.math == "tf32" and not one.guess), None)
+    found = [("TF32", rough.dense, rough.us or math.inf)] if rough else []
+    for one in width.beside:
+        if one.math == "f16":
+            sparse = one.sparse_us is not None and one.sparse_us < one.dense_us
+            found.append(("fp16", not sparse, min(one.dense_us, one.sparse_us or math.inf)))
+    faster = [one for one in found if one[2] <= _MUCH_LESS * (chosen.us or 0.0)]
+    told = [f"in {name} {'dense' if dense else 'sparse'} takes about {estimated_us(us)}" for name, dense, us in faster]
+    own = "" if chosen.dense or answer.verdict(width).reason else f" ({us_text(chosen.us, answer.estimated)})"
+    return f"{own}; {', '.join(told)}" if told else ""
 
 
 def _sentence(answer: Answer, width: Width) -> str:
@@ -289,6 +338,9 @@ def _sentence(answer: Answer, width: Width) -> str:
     if found.reason == "bytes":
         text = f"{ratio_text(ratio, True)}x faster than {_name(other)} {at}"
         return f"{chosen.label} is probably {text}: nothing as sparse is recorded, but its bytes are few"
+    if found.reason == "likely":
+        faster = f"about {ratio_text(ratio, True)}x faster than {_name(other)} {at}"
+        return f"{chosen.label} is probably {faster} ({us_text(chosen.us, True)}), but both may be off by as much"
     if not chosen.dense:
         by = f", by its time {_at(answer.op, chosen.as_width)}" if chosen.as_width else ""
         return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}{by}"
@@ -405,6 +457,7 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
             {"kernel": one.kernel, "math": one.math, "hot_us": one.hot_us, "pruned_2_4": one is width.pruned}
             for one in alternatives(answer, width)
         ],
+        "fewer_bits": [vars(one) for one in width.beside],
         "tried": width.tried,
         "unfinished": list(width.unfinished),
         "near": [vars(one) for one in width.near],

@@ -64,7 +64,7 @@ def best(
     is recorded to estimate from, `Unsupported` without the device.
     """
     asked = layer.question(op, n, dtype, kernels, budget, image, pad, stride, gpu=gpu, device=device, out=out)
-    one = as_layer(matrix, pattern)
+    one = as_layer(matrix, pattern, op)
     if gpu is not None:
         return estimate.answer(one, asked, recorded.load(gpu, recorded.usual_folders()))
     session = _session(device)
@@ -133,10 +133,10 @@ def packed_layer(
     return packer.layers[name], packer.archive().saved(name)
 
 
-def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:
+def as_layer(matrix: Any, pattern: Pattern = "uniform", op: Op = "spmm") -> Layer:
     """A layer of whatever names or holds one matrix. Raises `MatrixError`."""
     if isinstance(matrix, str | Path):
-        found = layer.load([str(matrix)], (), pattern)
+        found = layer.load([str(matrix)], (), pattern, op)
         return found[0]
     if isinstance(matrix, CSR):
         return layer.from_matrix(matrix)

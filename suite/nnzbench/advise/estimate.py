@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from nnzbench.advise.answer import FEW_ZEROS, Answer, Entry, Near, Width, ranked
+from nnzbench.advise.answer import FEW_ZEROS, MOST_ROWS, Answer, Beside, Entry, Near, Width, ranked
 from nnzbench.advise.layer import Layer, Question, unfit
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
-from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
+from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, same
 from nnzbench.core.plan import Unsupported
-from nnzbench.data.problems.experiment import USUAL
-from nnzbench.data.problems.operands import Operands
+from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.problems.experiment import OF_MODELS, USUAL
 from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.kernels.registry import Kernel, about, baselines, kernels
-from nnzbench.papers.predict.estimator import FAR_OCTAVES, Model, Sizes
+from nnzbench.papers.predict.estimator import FAR_OCTAVES, Floats, Model, Sizes
 from nnzbench.results.crossover import WIDEST, crossing
 from nnzbench.results.records.record import RecordError
 
@@ -55,6 +56,8 @@ def packing_ms(kernel: str, rows: pd.DataFrame, sizes: Sizes) -> float | None:
 Models = dict[tuple[str, str, str], Model]
 Point = tuple[int, float, float]
 NEAR_SHOWN = 3
+_ROWS = 64
+"""Of a matrix that are enough to tell whether a kernel takes a width."""
 _TYPES: tuple[DType, ...] = ("f32", "f16", "bf16")
 _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(1 + round(2 * math.log2(WIDEST)))}))
 """Widths that the crossover is looked for at."""
@@ -63,7 +66,8 @@ _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(1 + round(2 * m
 def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = True) -> Answer:
     """The estimate for one layer. Raises `RecordError` where too little of its kind is recorded.
 
-    With `every`, each kernel is asked whether it takes this matrix, which packs it; else those that an answer names.
+    With `every`, each kernel is asked whether it takes this matrix, which packs it, and how far off it is; else those
+    that an answer names.
     """
     dtype = question.dtype or layer.dtype
     asked = _Asked(layer, question, dtype, recorded, every)
@@ -93,11 +97,13 @@ def _too_little(question: Question, dtype: DType, recorded: Recorded, widths: tu
 
 class _Asked:
     def __init__(self, layer: Layer, question: Question, dtype: DType, recorded: Recorded, every: bool) -> None:
-        self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
+        self._layer, self._question, self._dtype, self._recorded, self._every = layer, question, dtype, recorded, every
         self._names = baselines(question.op) if question.kernels is None else question.kernels
-        self._takers = Takers(layer, recorded.arch, every)
+        self._takers = Takers(layer, recorded.arch)
         self._kind = layer.kind
         self._unjudged: set[tuple[str, str]] = set()
+        self._streamed: set[int] = set()
+        """Widths whose times are ranked as streamed."""
         found = recorded.models(question.op, dtype)
         self._lacking = {key[:2]: self._lacks(*key[:2]) for key in found if key[0] in self._names}
         self.models: Models = {key: model for key, model in found.items() if not self._lacking.get(key[:2], "no name")}
@@ -118,12 +124,10 @@ class _Asked:
         problem = self._problem(n)
         sizes = Sizes(problem.m, problem.k, problem.n, self._layer.matrix.nnz, self._kind)
         models = self._one_column(sizes) if n == 1 else self.models
+        policy = self._policy(models, sizes)
+        self._streamed |= {n} if policy == "stream" else set()
         near: dict[tuple[str, str], tuple[Near, ...]] = {}
-        entries = []
-        for key in dict.fromkeys(key[:2] for key in models):
-            hot, cold = (models.get((*key, policy)) for policy in USUAL)
-            entry, near[key] = self._estimated(key, problem, sizes, hot, cold)
-            entries.append(entry)
+        entries = self._finished(models, policy, problem, sizes, near)
         known = {entry.kernel for entry in entries}
         rival, where = self._rival(self._unjudged, sizes)
         for key, reason in self._lacking.items():
@@ -138,12 +142,63 @@ class _Asked:
                 count = rows["problem"].nunique()
                 reason = f"recorded on {count} problem{'s' if count != 1 else ''} only"
                 entry, near[key] = self._same(key, problem, sizes, rows, reason)
-                entries.append(entry)
+                entries.append(self._taken_by(entry, problem))
         entries += [one for one in map(self._unknown, self._names) if one and one.kernel not in known]
-        entries = self._takers.that_run(entries, problem)
         best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
-        nearby = near[best.kernel, best.math] if best else ()
-        return Width(n, ranked(entries), near=nearby, pruned=self._pruned(problem, sizes))
+        nearby = near.get((best.kernel, best.math), ()) if best else ()
+        beside = self._beside(policy, problem, sizes)
+        return Width(n, ranked(entries), near=nearby, pruned=self._pruned(problem, sizes), beside=beside)
+
+    def _policy(self, models: Models, sizes: Sizes) -> str:
+        """What times are ranked by: streamed, as a model sees its weights, where both sides are known so; else hot."""
+        sides = {about(key[0]).work == "dense" for key, model in models.items() if self._streams(key, model, sizes)}
+        return "stream" if len(sides) == 2 else "hot"
+
+    def _streams(self, key: tuple[str, str, str], model: Model, sizes: Sizes) -> bool:
+        return key[1:] == (self._dtype, "stream") and not model.guess(sizes)
+
+    def _finished(
+        self,
+        models: Models,
+        policy: str,
+        problem: Problem,
+        sizes: Sizes,
+        near: dict[tuple[str, str], tuple[Near, ...]],
+    ) -> list[Entry]:
+        """An entry for each kernel with a model, the fastest first: how far off it is and whether it takes the matrix
+        is found of those that an answer names, as that is slow, and of the others with `every`."""
+        rough = []
+        for key in dict.fromkeys(key[:2] for key in models):
+            hot, cold = (models.get((*key, one)) for one in USUAL)
+            ruling = models.get((*key, policy))
+            if ruling is None or (policy == "stream" and ruling.guess(sizes)):
+                ruling = hot or cold
+            if ruling is not None:
+                rough.append((ruling.policy != policy, float(ruling.at([sizes])[0]), key, ruling))
+        entries: list[Entry] = []
+        found: set[bool] = set()
+        more = max(2, MOST_ROWS // len(self._question.ns)) - 2  # rows of a table beside both sides' fastest
+        for *_, key, ruling in sorted(rough, key=lambda one: one[:3]):
+            dense, exact = about(key[0]).work == "dense", key[1] == self._dtype
+            named = self._every or (exact and dense not in found) or more > 0
+            more -= 0 if exact and dense not in found else 1
+            every_pattern = not dense and bool(about(key[0]).pattern)  # such kernels refuse most matrices
+            entry = self._estimated(key, problem, sizes, models, ruling, named or not self._question.crossover, near)
+            if named or every_pattern or entry.us is None:
+                entry = self._taken_by(entry, problem, named or every_pattern, self._every or not found)
+            certain = entry.us is not None and not entry.guess and (entry.within or 0.0) <= LEAST_CERTAIN
+            found |= {dense} if exact and certain else set()
+            entries.append(entry)
+        return entries
+
+    def _taken_by(self, entry: Entry, problem: Problem, asked: bool = True, whole: bool = False) -> Entry:
+        """The entry; with the reason in place of times where its kernel refuses this matrix at this width."""
+        if entry.dense or not asked or not (entry.us or entry.unestimated):
+            return entry
+        reason, size = self._takers.asked(entry.kernel, problem, whole)
+        if reason:
+            return Entry(entry.kernel, entry.math, reason=reason)
+        return entry if size is None or entry.us is None else replace(entry, memory_bytes=size)
 
     def _rival(self, unknown: set[tuple[str, str]], sizes: Sizes) -> tuple[tuple[str, str] | None, str]:
         """Of sparse kernels without a time here, the one that is fastest on the recorded GPU if it beats dense there,
@@ -154,9 +209,8 @@ class _Asked:
         hot = {key[:2]: model for key, model in there.items() if key[1:] == (self._dtype, "hot")}
         us = {key: float(model.at([sizes])[0]) for key, model in hot.items() if not model.guess(sizes)}
         dense = min((one for key, one in us.items() if about(key[0]).work == "dense"), default=0.0)
-        ahead = {
-            key: us[key] for key in sorted(unknown) if us.get(key, dense) < dense and about(key[0]).work != "dense"
-        }
+        sparse = [key for key in sorted(unknown) if about(key[0]).work != "dense"]
+        ahead = {key: us[key] for key in sparse if us.get(key, dense) < dense}
         return (min(ahead, key=ahead.__getitem__), self._recorded.source.name) if ahead else (None, "")
 
     def _pruned(self, problem: Problem, sizes: Sizes) -> Entry | None:
@@ -196,38 +250,49 @@ class _Asked:
         return found
 
     def _estimated(
-        self, key: tuple[str, str], problem: Problem, sizes: Sizes, hot: Model | None, cold: Model | None
-    ) -> tuple[Entry, tuple[Near, ...]]:
-        model = hot or cold
-        assert model is not None
-        if not (off := model.held_out_error(self._kind)) <= LEAST_CERTAIN:
-            reason = f"estimates of it are off by {100 * off:.0f} % on average, from {len(model.rows)} rows"
-            rows = pd.concat([one.rows for one in (hot, cold) if one])
-            return self._same(key, problem, sizes, rows, reason)
-        near = model.near(sizes)
-        nearest = next((row for _, row in near if row["variant"]), near[0][1])  # a trial's rows name none
-        guess, as_width = model.guess(sizes), model.widened(sizes)
+        self,
+        key: tuple[str, str],
+        problem: Problem,
+        sizes: Sizes,
+        models: Models,
+        ruling: Model,
+        named: bool,
+        near: dict[tuple[str, str], tuple[Near, ...]],
+    ) -> Entry:
+        """The entry by the model that it is ranked by; the rest of it where it is `named`."""
+        hot, cold = (models.get((*key, policy)) for policy in USUAL)
+        guess, as_width = ruling.guess(sizes), ruling.widened(sizes)
+        us = {one.policy: float(one.at([sizes])[0]) for one in (ruling, *((hot, cold) if named else ())) if one}
+        times = [us.get(policy) for policy in OF_MODELS]
         entry = Entry(
-            *key,
-            str(nearest["variant"]),
-            float(hot.at([sizes])[0]) if hot else None,
-            float(cold.at([sizes])[0]) if cold else None,
-            self._bytes(key[0], problem),
-            packing_ms(key[0], model.rows, sizes),
-            within=None if guess or as_width else model.within(self._kind),
-            as_width=None if guess else as_width,
-            guess=guess,
-        )
-        found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(near)}
+            *key, "", times[0], times[1], self._bytes(key[0], problem), stream_us=times[2],
+            as_width=None if guess else as_width, guess=guess,
+        )  # fmt: skip
+        if not named:
+            return entry
+        if not (off := ruling.held_out_error(self._kind)) <= LEAST_CERTAIN:
+            reason = f"estimates of it are off by {100 * off:.0f} % on average, from {len(ruling.rows)} rows"
+            rows = pd.concat([one.rows for one in (hot, cold) if one] or [ruling.rows])
+            entry, near[key] = self._same(key, problem, sizes, rows, reason)
+            return entry
+        there = ruling.near(sizes)
+        nearest = next((row for _, row in there if row["variant"]), there[0][1])  # a trial's rows name none
+        found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(there)}
         nearby = sorted(found.items(), key=lambda one: one[1])[:NEAR_SHOWN]
-        return entry, tuple(Near(*name, octaves) for name, octaves in nearby)
+        near[key] = tuple(Near(*name, octaves) for name, octaves in nearby)
+        return replace(
+            entry,
+            variant=str(nearest["variant"]),
+            packing_ms=packing_ms(key[0], ruling.rows, sizes),
+            within=None if guess or as_width else ruling.within(self._kind),
+        )
 
     def _same(
         self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str
     ) -> tuple[Entry, tuple[Near, ...]]:
         """The times of a recorded problem of the same sizes, where there is one; else the reason why there is none."""
         dense = about(key[0]).work == "dense"
-        by_policy = same(rows, sizes, dense)
+        by_policy = same(rows[rows["policy"].isin(USUAL)], sizes, dense)
         if not by_policy:
             return Entry(*key, reason=reason, unestimated=True), ()
         row = by_policy["hot"] if "hot" in by_policy else by_policy["cold"]
@@ -253,28 +318,102 @@ class _Asked:
         matrix = self._layer.matrix
         return stored_bytes(kernel, problem, matrix.m, matrix.k, matrix.nnz)
 
+    def _beside(self, policy: str, problem: Problem, sizes: Sizes) -> tuple[Beside, ...]:
+        """What fewer bits take: of fp32 the fastest of either side in fp16, of all dense weights in FP8 and INT4."""
+        found: list[Beside] = []
+        if self._question.op != "spmm" or self._question.kernels is not None:
+            return ()
+        if self._dtype == "f32":
+            halves = self._recorded.models("spmm", "f16")
+            sides = [self._least(halves, ("f16",), policy, dense, sizes)[0] for dense in (True, False)]
+            if sides[0] < math.inf:
+                found.append(Beside("f16", sides[0], sides[1] if sides[1] < math.inf else None))
+        elements, sheet = problem.m * problem.k, self._recorded.sheet
+        for math_class, bits, dtype in (("f8", 8, "f8"), ("i4", 4, "f16")):
+            if math_class == "f8" and sheet is not None and not sheet.rate("f8"):
+                continue
+            models = self._recorded.models("spmm", cast(DType, dtype))
+            us, by_bytes = self._least(models, (math_class,), policy, True, sizes)[0], False
+            if (us == math.inf or math_class == "i4") and sheet is not None:  # of INT4 there is no fast kernel's record
+                if policy != "stream":
+                    continue
+                moved = elements * bits / 8 + 2 * problem.n * (problem.m + problem.k)
+                us, by_bytes = max(moved * 1e-3 / sheet.bandwidth_gbs, self._recorded.least_us(policy)), True
+            if us < math.inf:
+                found.append(Beside(math_class, us, by_bytes=by_bytes, zeros=self._from_zeros(us, policy, sizes)))
+        return tuple(found)
+
+    def _least(
+        self, models: Models, maths: tuple[str, ...], policy: str, dense: bool, sizes: Sizes
+    ) -> tuple[float, Model | None]:
+        """The least time of a side's kernels that is no guess, and whose it is; infinity where there is none."""
+        side = [
+            (float(model.at([sizes])[0]), at, model)
+            for at, (key, model) in enumerate(models.items())
+            if key[1] in maths and key[2] == policy and (about(key[0]).work == "dense") == dense
+            if not model.guess(sizes) and (dense or about(key[0]).pattern in ("", sizes.kind))
+        ]
+        return (min(side)[0], min(side)[2]) if side else (math.inf, None)
+
+    def _from_zeros(self, us: float, policy: str, sizes: Sizes) -> float | None:
+        """Share of zeros from which on the fastest sparse kernel takes no longer; None where it does at none."""
+        shares = np.arange(FEW_ZEROS, 1.0, 0.01)
+        asked = [replace(sizes, nnz=round((1 - share) * sizes.m * sizes.k)) for share in shares]
+        (least,) = self._fastest(policy, asked, (False,))
+        known = np.flatnonzero(least < math.inf)
+        slower = np.flatnonzero((least < math.inf) & (least > us))
+        first = known[known > slower[-1]] if slower.size else known
+        return float(shares[first[0]]) if first.size else None
+
+    def _fastest(self, policy: str, asked: list[Sizes], sides: tuple[bool, ...]) -> list[Floats]:
+        """The least estimates of each side (dense or not) at sizes near recorded ones, infinity where there are none.
+
+        Whether a kernel is estimated well enough is asked of those that are the fastest somewhere: it takes long.
+        """
+        found = []
+        steps = np.array([one.n for one in asked])
+        for dense in sides:
+            times: dict[str, Floats] = {}
+            for (kernel, maths, known), model in self.models.items():
+                if known == policy and maths == self._dtype and (about(kernel).work == "dense") == dense:
+                    recorded = (model.widths.min() <= steps) & (steps <= model.widths.max())
+                    if kernel in self._takers.refused:
+                        recorded = np.isin(steps, self._taken(kernel, model))
+                    near = recorded & (model.distances(asked) <= FAR_OCTAVES) & model.knows(self._kind)
+                    times[kernel] = np.where(near, model.at(asked), math.inf)
+            while True:
+                least = np.min([*times.values(), np.full(len(asked), math.inf)], axis=0)
+                first = [one for one, us in times.items() if ((us == least) & (us < math.inf)).any()]
+                doubtful = [
+                    one
+                    for one in first
+                    if not self.models[one, self._dtype, policy].held_out_error(self._kind) <= LEAST_CERTAIN
+                ]
+                if not doubtful:
+                    break
+                times = {kernel: us for kernel, us in times.items() if kernel not in doubtful}
+            found.append(least)
+        return found
+
     def curve(self, widths: tuple[Width, ...]) -> tuple[Point, ...]:
         """Fastest dense and fastest sparse estimates at the widths near which both sides have recorded problems.
 
-        At the widths that were asked about, they are those of the answer.
+        At the widths that were asked about, they are those of the answer. Streamed where all of these are.
         """
         matrix = self._layer.matrix
-        steps = np.array(_WIDTHS)
+        policy = "stream" if self._streamed.issuperset(width.n for width in widths) else "hot"
         asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz, self._kind) for n in _WIDTHS]
-        sides = {dense: np.full(len(asked), math.inf) for dense in (True, False)}
-        for kernel, model in certain_hot(self.models, self._dtype, self._kind):
-            recorded = (model.widths.min() <= steps) & (steps <= model.widths.max())
-            if kernel in self._takers.refused:
-                recorded = np.isin(steps, self._taken(kernel, model))
-            near = recorded & (model.distances(asked) <= FAR_OCTAVES)
-            dense = about(kernel).work == "dense"
-            sides[dense] = np.minimum(sides[dense], np.where(near, model.at(asked), math.inf))
-        points = {n: (n, float(a), float(b)) for n, a, b in zip(_WIDTHS, sides[True], sides[False], strict=True)}
+        sides = self._fastest(policy, asked, (True, False))
+        points = {n: (n, float(a), float(b)) for n, a, b in zip(_WIDTHS, *sides, strict=True)}
+
+        def time(one: Entry) -> float:
+            return (one.stream_us if policy == "stream" else one.hot_us) or math.inf
+
         for width in widths:
-            sure = [one for one in width.exact(self._dtype) if one.hot_us and not one.guess]
-            dense_us = min((one.hot_us or math.inf for one in sure if one.dense), default=math.inf)
-            others = [(one.hot_us or math.inf, one) for one in sure if not one.dense]
-            certain = (us for us, one in others if one.as_width is None or one.doubt * us <= dense_us)
+            sure = [one for one in width.exact(self._dtype) if time(one) < math.inf and not one.guess]
+            dense_us = min((time(one) for one in sure if one.dense), default=math.inf)
+            others = [one for one in sure if not one.dense]
+            certain = (time(one) for one in others if one.as_width is None or one.doubt * time(one) <= dense_us)
             points[width.n] = (width.n, dense_us, min(certain, default=math.inf))
         return tuple(points[n] for n in sorted(points) if max(points[n][1:]) < math.inf)
 
@@ -285,58 +424,47 @@ class _Asked:
 
 
 class Takers:
-    """What kernels say of one layer, each asked once for a width.
+    """What kernels say of one layer, each asked once for a width: of the whole matrix, which packs it, until it takes
+    that, then (unless its bytes are needed) of its first rows; the whole again where these are refused."""
 
-    Without `every`, those are asked that are faster than dense, the first that takes the matrix if none is, and all
-    that need a pattern of their own.
-    """
-
-    def __init__(self, layer: Layer, arch: str, every: bool) -> None:
-        self._layer, self._arch, self._every = layer, arch, every
+    def __init__(self, layer: Layer, arch: str) -> None:
+        self._layer, self._arch = layer, arch
+        matrix, first = layer.matrix, layer.matrix.offsets[: _ROWS + 1]
+        rows = CSR(first.size - 1, matrix.k, first, matrix.indices[: first[-1]], matrix.values[: first[-1]])
+        self._part = replace(layer, matrix=rows, shape=(rows.m, *layer.shape[1:]))
         self._known: dict[tuple[str, int], tuple[str, int | None]] = {}
-        self._operands: tuple[Problem, Operands] | None = None
+        self._took: dict[str, int | None] = {}
+        """Kernels that took the whole matrix, and their bytes at the width that was asked first."""
 
     @property
     def refused(self) -> frozenset[str]:
         """Kernels that refused the matrix at some width."""
         return frozenset(kernel for (kernel, _), (reason, _) in self._known.items() if reason)
 
-    def that_run(self, entries: list[Entry], problem: Problem) -> list[Entry]:
-        """The entries, those that refuse this matrix at this width with the reason in place of times."""
-        found: list[Entry] = []
-        taken, behind = self._layer.matrix.sparsity < FEW_ZEROS, False
-        for entry in ranked(entries):
-            behind = behind or (entry.dense and entry.us is not None and entry.math == problem.dtype)
-            settled = (taken and behind) or entry.us is None
-            skipped = settled and not self._every and not about(entry.kernel).pattern
-            if entry.dense or skipped or not (entry.us or entry.unestimated):
-                found.append(entry)
-                continue
-            reason, size = self.asked(entry.kernel, problem)
-            if reason:
-                entry = Entry(entry.kernel, entry.math, reason=reason)
-            elif entry.us is not None:
-                taken = True
-                entry = entry if size is None else replace(entry, memory_bytes=size)
-            found.append(entry)
-        return found
-
-    def asked(self, kernel: str, problem: Problem) -> tuple[str, int | None]:
+    def asked(self, kernel: str, problem: Problem, whole: bool = False) -> tuple[str, int | None]:
         """Why the kernel refuses the matrix (empty where it takes it), and the bytes that it keeps where it tells."""
         key = (kernel, problem.n)
         if key not in self._known:
-            self._known[key] = self._ask(kernel, problem)
+            reason, size = "not asked", cast(int | None, None)
+            if kernel in self._took and not whole and problem.op in ("spmm", "spmv"):
+                reason, _ = self._ask(kernel, self._part, replace(problem, m=self._part.matrix.m))
+                size = self._took[kernel]
+            if reason:
+                reason, size = self._ask(kernel, self._layer, problem)
+            if not reason:
+                self._took.setdefault(kernel, size)
+            self._known[key] = reason, size
         return self._known[key]
 
-    def _ask(self, name: str, problem: Problem) -> tuple[str, int | None]:
+    def _ask(self, name: str, layer: Layer, problem: Problem) -> tuple[str, int | None]:
         kernel = kernels()[name]
         if about(name).weights_in_code and any(one == name and not self._known[one, n][0] for one, n in self._known):
             return "", None  # writing the program again for another width is slow, and tells nothing new
         if name == "cusparselt":
-            return unfit(self._layer.matrix, problem.dtype), None
+            return unfit(layer.matrix, problem.dtype), None
         try:
             if isinstance(kernel, Kernel):
-                operands = self._made(problem)
+                operands = layer.operands(problem)
                 plan = next(iter(kernel.plans(problem, operands, self._arch)), None)
                 if plan is None:
                     raise Unsupported("no plan for this matrix")
@@ -345,9 +473,3 @@ class Takers:
         except Unsupported as error:
             return str(error), None
         return "", None
-
-    def _made(self, problem: Problem) -> Operands:
-        """The operands, kept while the same problem is asked about."""
-        if self._operands is None or self._operands[0] != problem:
-            self._operands = problem, self._layer.operands(problem)
-        return self._operands[1]

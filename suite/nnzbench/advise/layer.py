@@ -184,8 +184,13 @@ class Layer:
 
     def operands(self, problem: Problem) -> Operands:
         """The matrix with seeded dense operands beside it, rounded to the problem's type."""
-        matrix = self.matrix.with_values(round_to(self.matrix.values, problem.dtype))
-        return operands_of(problem, matrix, matrix.pattern_hash())
+        if problem.dtype not in self._rounded:  # one for all widths: what is packed of a matrix is kept with it
+            self._rounded[problem.dtype] = self.matrix.with_values(round_to(self.matrix.values, problem.dtype))
+        return operands_of(problem, self._rounded[problem.dtype], self._rounded[problem.dtype].pattern_hash())
+
+    @cached_property
+    def _rounded(self) -> dict[DType, CSR]:
+        return {}
 
     @cached_property
     def kind(self) -> str:
@@ -254,14 +259,14 @@ def load(
         elif apart is not None and not match and len(names := files.names(text)) > 1:
             looked_up = list(filter(_EMBEDDING.search, names)) if op not in _AXES else []
             products = [glob.escape(one) for one in names if one not in looked_up]
-            found = [*map(_layer, files.read(text, products))] if products else []
+            found = [_layer(one, op) for one in files.read(text, products)] if products else []
             taken = [one for one in found if len(one.shape) == _AXES.get(op, 2)]
             if not taken:
                 raise MatrixError(f"{text}: none of its {len(names)} matrices is a layer of {op}: see --op, --match.")
             layers += taken
             apart += [*looked_up, *(one.title for one in found if one not in taken)]
         else:
-            layers += map(_layer, files.read(text, match))
+            layers += [_layer(one, op) for one in files.read(text, match)]
     return layers
 
 
@@ -270,7 +275,7 @@ def from_matrix(matrix: CSR, dtype: DType = "f32") -> Layer:
     return Layer("matrix", matrix, (matrix.m, matrix.k), "file:matrix", dtype)
 
 
-def _layer(found: files.Matrix) -> Layer:
+def _layer(found: files.Matrix, op: Op) -> Layer:
     matrix, notes = found.csr, ["unpacked from compressed-tensors' sparse-bitmask"] * found.bitmask
     if not found.valued:
         rng = np.random.default_rng([0, 0xA])
@@ -278,7 +283,7 @@ def _layer(found: files.Matrix) -> Layer:
     if len(found.shape) > 2:
         rest = " x ".join(map(str, found.shape[1:]))
         notes.append(f"weights of {found.shape[0]} filters by {rest} taken as a {matrix.m} x {matrix.k} matrix")
-        if math.prod(found.shape[2:]) > 1:
+        if op not in _AXES and math.prod(found.shape[2:]) > 1:
             notes[-1] += ", what im2col takes not counted: --op conv2d --image HxW asks about the convolution"
     name = "".join(one if one.isprintable() and one != " " else "_" for one in found.label)  # surrogates are not
     dtype = DTYPES.get(found.dtype, "f32")

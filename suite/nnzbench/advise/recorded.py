@@ -19,14 +19,13 @@ from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.advise.operators.arrays import ITEM_BYTES
 from nnzbench.core import paths
 from nnzbench.core.architectures import architecture
 from nnzbench.core.gpus import Gpu, gpus, meant, named
 from nnzbench.core.plan import one_line
 from nnzbench.data.matrices import index
-from nnzbench.data.problems.experiment import CHECKS, USUAL
-from nnzbench.data.problems.problem import DType
+from nnzbench.data.problems.experiment import CHECKS, OF_MODELS, USUAL
+from nnzbench.data.problems.problem import ITEM_BYTES, DType
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.papers.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
 from nnzbench.papers.predict.model import alike
@@ -105,7 +104,8 @@ class Recorded:
         """The same as estimates of the GPU that they were recorded on."""
         return Recorded(self.source.slug if self.source else self.gpu, self._frame)
 
-    def _least_us(self, policy: object) -> float:
+    def least_us(self, policy: object) -> float:
+        """What a launch takes under a policy at least."""
         frame = self._frame
         return LAUNCH_SHARE * float(frame.loc[frame["policy"] == policy, "median_us"].min())
 
@@ -128,7 +128,7 @@ class Recorded:
                 elif len(rows) >= FEWEST:
                     one, item = about(key[0]), ITEM_BYTES[dtype]
                     self._models[op, dtype][key] = Model(
-                        rows, one.work == "dense", op == "sddmm", item, self._least_us(policy), one.role == "library",
+                        rows, one.work == "dense", op == "sddmm", item, self.least_us(policy), one.role == "library",
                         policy=key[2], math_class=key[1], gpu=self.sheet, carry=self.carry(*key[:2]),
                         halved=one.pattern == "2:4", coded=one.operand_bytes is not None and one.pattern != "2:4",
                     )  # fmt: skip
@@ -150,7 +150,8 @@ class Recorded:
     def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:
         """The rows of kernels (in an arithmetic) that have too few for a model."""
         enough = {key[:2] for key in self.models(op, dtype)}
-        groups = self._rows(op, dtype).groupby(["kernel", "math"])
+        rows = self._rows(op, dtype)
+        groups = rows[rows["policy"].isin(USUAL)].groupby(["kernel", "math"])
         named = {(str(kernel), str(maths)): rows for (kernel, maths), rows in groups}
         return {key: rows for key, rows in named.items() if key not in enough}
 
@@ -218,11 +219,11 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
     """The rows of that slug with a time; None where there are none, as of runs that only checked or failed."""
     found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
-    frames = [one for one in map(_read, found) if len(one)]
-    if not frames:
+    read = _of_products(pd.concat(map(_read, found), ignore_index=True)) if found else pd.DataFrame()
+    if read.empty:
         return None
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
-    frame = pd.concat([*frames, *(_read_trial(file) for file in tried if file.exists())], ignore_index=True)
+    frame = pd.concat([read, *(_read_trial(file) for file in tried if file.exists())], ignore_index=True)
     return _tuned(frame[~frame["source"].isin(without)])
 
 
@@ -245,8 +246,13 @@ def _source(target: Gpu, known: Sequence[str], folders: Sequence[Path]) -> str |
 def _read(folder: Path) -> pd.DataFrame:
     file = files.records_file(folder)
     refuse_links(file)
-    frame = shown.read(file)[[*_USED, "math", "role", "step", "search"]]
-    frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(USUAL)]
+    columns = [*_USED, "math", "role", "step", "search"]
+    return shown.read(file, columns)[columns]
+
+
+def _of_products(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that say how long a product takes."""
+    frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(OF_MODELS)]
     # a step of a network is not the product that it is recorded as
     frame = frame[~frame["step"].isin(("attention", "pointwise", "depthwise"))]
     frame = frame[~frame["variant"].str.contains(BLOCKED)]

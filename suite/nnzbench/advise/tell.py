@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nnzbench.advise.answer import (
+    MOST_ROWS,
     Answer,
     Entry,
     Width,
@@ -33,8 +34,6 @@ from nnzbench.results.crossover import rounded, times_as_fast
 GAP = "–"
 NARROWEST = 110
 """Columns that a table needs; what is no terminal gets as many."""
-MOST_ROWS = 8
-"""Of an answer's table, all widths together, unless all are asked for."""
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
 _HELD_OUT = "±: nine in ten times of layer sizes that were left out lie so near"
@@ -128,7 +127,8 @@ def _one(answer: Answer, out: Console, verbose: bool) -> None:
     for width in answer.widths:
         out.print(escape(sentence(answer, width)), style="bold", soft_wrap=True)
     crossing = crossover_text(answer)
-    about = [heading(answer), answer.note, *([f"Hot, {crossing}"] if crossing else [])]
+    streamed = all(any(one.stream_us for one in width.entries) for width in answer.widths)
+    about = [heading(answer), answer.note, *([f"{'Streamed' if streamed else 'Hot'}, {crossing}"] if crossing else [])]
     for line in filter(None, about):
         out.print(escape(line), soft_wrap=True)
     shown = {width.n: _shown(answer, width, verbose) for width in answer.widths}
@@ -247,6 +247,9 @@ def _held_out(answer: Answer) -> str:
 def _remarks(answer: Answer) -> list[str]:
     """What else could be asked: other numbers, a larger budget, the same product by another name."""
     lines = []
+    for width in answer.widths:
+        if bits := [one.text for one in width.beside if one.math != "f16"]:
+            lines.append(f"at N = {width.n}, {', '.join(bits)}")
     faster: dict[str, str] = {}
     for width in answer.widths:
         for one in alternatives(answer, width):
@@ -255,7 +258,8 @@ def _remarks(answer: Answer) -> list[str]:
     if answer.op == "spmm" and any(width.timed() for width in answer.widths):
         gpu = gpus().get(answer.where)
         unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32")
-        unknown += ["FP8 (not compared here)"] * (gpu is None or gpu.rate("f8") > 0)
+        beside = any(one.math == "f8" for width in answer.widths for one in width.beside)
+        unknown += ["FP8 (not compared here)"] * (not beside and (gpu is None or gpu.rate("f8") > 0))
         two_four = gpu is None or architecture(gpu.arch).has("mma_sparse")
         unknown += ["2:4 (--pattern 2:4)"] * (two_four and all(one.pruned is None for one in answer.widths))
         if others := [*faster.values(), *unknown]:
@@ -303,7 +307,7 @@ def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
     rows = [one for entries in shown.values() for one in entries if one.us is not None]
     if not rows:
         return []
-    line = "speed: hot, against the fastest dense library of that precision; paid back: launches that pay for packing"
+    line = "speed: streamed where known, else hot, over the fastest dense library of that type; paid back: in launches"
     if not any(width.baseline(answer.dtype) for width in answer.widths):
         line = "packing: once, with compilation"
     if not answer.estimated:

@@ -79,14 +79,32 @@ def fit_constants(
 
     `table` has each cost of every trial and `us` their times; `offset_us` is a cost of all that no constant holds.
     """
-    from scipy.optimize import nnls  # slow to load, and needed where constants are fitted alone
-
     names = sorted(table)
     costs = np.stack([table[name] for name in names], axis=1)
     scale = np.abs(costs).max(axis=0)
     scale[scale == 0] = 1.0
-    solved, _ = nnls(costs / scale / us[:, None], (us - offset_us) / us)
+    solved = _at_least_0(costs / scale / us[:, None], (us - offset_us) / us)
     return dict(zip(names, (solved / scale).tolist(), strict=True))
+
+
+def _at_least_0(costs: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least squares with constants of at least 0, by Lawson and Hanson's active sets: SciPy's takes long to load."""
+    found, free = np.zeros(costs.shape[1]), np.zeros(costs.shape[1], bool)
+    for _ in range(3 * free.size):
+        gains = np.where(free, -np.inf, costs.T @ (wanted - costs @ found))
+        if gains.max() <= 1e-10:
+            break
+        free[gains.argmax()] = True
+        while True:
+            tried = np.zeros(free.size)
+            tried[free] = np.linalg.lstsq(costs[:, free], wanted, rcond=None)[0]
+            below = free & (tried <= 0)
+            if not below.any():
+                break
+            found += np.min(found[below] / (found[below] - tried[below])) * (tried - found)
+            free &= found > 1e-14
+        found = tried
+    return found
 
 
 def fit(trials: Sequence[Trial]) -> RuleCosts:

@@ -24,6 +24,7 @@ def answered(*entries, n=8, crossover=None, estimated=False, nnz=2000, **width):
 DENSE, SPARSE = entry("cublas", 10.0), entry("ring", 5.0)
 GUESS, STREAMED = replace(SPARSE, guess=FAR), replace(DENSE, stream_us=12.0)
 WIDE, HEAVY = replace(DENSE, within=0.2), replace(DENSE, memory_bytes=1000)
+SURE = entry("sputnik", 6.0, within=0.1)
 MANY = 15_000
 """Nonzeros, of 20,000 weights."""
 
@@ -50,7 +51,14 @@ MANY = 15_000
         (answered(DENSE, entry("ring", 8.5, as_width=16), estimated=True), "cublas", "ring", "guess"),
         (answered(DENSE, entry("ring", 8.5), estimated=True), "ring", "cublas", ""),
         (answered(WIDE, replace(SPARSE, within=0.3), estimated=True), "ring", "cublas", ""),
-        (answered(WIDE, replace(SPARSE, hot_us=8.0, within=0.1), estimated=True), "ring", "cublas", "even"),
+        (answered(WIDE, replace(SPARSE, hot_us=8.5, within=0.1), estimated=True), "ring", "cublas", "even"),
+        (answered(WIDE, replace(SPARSE, hot_us=7.5, within=0.3), estimated=True), "ring", "cublas", "likely"),
+        (
+            answered(WIDE, replace(SPARSE, within=0.9), SURE, estimated=True),
+            "sputnik",
+            "cublas",
+            "",
+        ),
         (answered(WIDE, entry("ring", 12.0, within=0.1), estimated=True), "cublas", "ring", "even"),
         (answered(WIDE, entry("ring", 15.0, within=0.1), estimated=True), "cublas", "ring", ""),
         (answered(HEAVY, replace(GUESS, memory_bytes=100), estimated=True, nnz=0), "ring", "cublas", "bytes"),

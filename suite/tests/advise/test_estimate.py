@@ -333,6 +333,29 @@ def test_dense_does_not_win_where_the_kernel_that_wins_on_its_like_has_no_time(t
     assert few.verdict(few.widths[0]).chosen.dense  # with few zeros no estimate says otherwise
 
 
+def test_streamed_times_rank_where_both_sides_have_them_and_fewer_bits_stand_beside(beside):
+    """Hot, sputnik is the faster; streamed, dense is. FP8 takes half of that, and INT4 what memory takes."""
+    streamed = [
+        replace(row, policy="stream", median_us=row.median_us * by, dtype=dtype, kernel=kernel, experiment="llm_layers")
+        for row in RECORDS
+        if row.policy == "hot"
+        for kernel, dtype, by in (
+            [("sputnik", "f32", 8.0)] if row.kernel == "sputnik" else [("cublas", "f32", 1.0), ("cublaslt", "f8", 0.5)]
+        )
+    ]
+    usual, both = ask(beside("few", []), "768x1536@0.9", 32), ask(beside("llm_layers", streamed), "768x1536@0.9", 32)
+    assert usual.verdict(usual.widths[0]).chosen.kernel == "sputnik"
+    (width,) = both.widths
+    found = entries(width)
+    assert both.verdict(width).chosen.kernel == "cublas"
+    assert found["sputnik"].us == found["sputnik"].stream_us == pytest.approx(8 * found["sputnik"].hot_us, rel=0.1)
+    fp8, int4 = width.beside
+    assert (fp8.math, fp8.by_bytes, int4.math, int4.by_bytes) == ("f8", False, "i4", True)
+    assert fp8.dense_us < 0.75 * found["cublas"].us
+    assert fp8.zeros is None or fp8.zeros > 0.9
+    assert "FP8 dense takes about" in fp8.text
+
+
 @pytest.mark.parametrize("gpu", ["h200", "a100", "RTX4090", "L4"])
 def test_no_estimate_is_shorter_than_its_bytes_take_from_memory(folder, gpu):
     recorded = load(gpu, [folder])

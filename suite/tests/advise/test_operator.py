@@ -78,7 +78,7 @@ def test_other_kernels_and_types_take_other_data(cache_dir, kernel, dtype):
     try:
         one = nnzbench.operator(tall, 16, device="cpu", kernel=kernel, dtype=dtype)
     except nnzbench.OperatorError as error:
-        assert "too few tiles" in str(error)  # noqa: PT017
+        assert "too few tiles" in str(error) or "ring has no f16 form" in str(error)  # noqa: PT017
         return
     b = dense(tall.shape[1], 16, kind)
     truth = tall.astype(kind).astype(np.float64) @ b.astype(np.float64)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from fake_records import failed, record
 from law_records import RECORDS
@@ -9,7 +10,8 @@ from law_records import RECORDS
 from nnzbench.advise.recorded import load, trial_rows
 from nnzbench.data.matrices import index
 from nnzbench.papers.predict.estimator import Sizes
-from nnzbench.results.records.record import RecordError, append
+from nnzbench.results.records.files import export, records_file
+from nnzbench.results.records.record import RecordError, append, read_frame, read_some
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,18 @@ def test_damaged_records_are_one_sentence(tmp_path, damaged):
     path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(RecordError):
         load("nvidia-h200", [tmp_path])
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_some_columns_are_those_of_the_rows_that_count(tmp_path, published):
+    columns = ["kernel", "variant", "median_us", "floor_us", "nnz"]
+    append(tmp_path / "records.csv", [*RECORDS[:30], failed(RECORDS[31], "unsupported", "no GPU")])
+    if published:
+        export(tmp_path, "parquet")
+    path = records_file(tmp_path)
+    whole = read_frame(path)
+    wanted = whole[whole["selected"] & (whole["status"] == "ok")][columns].reset_index(drop=True)
+    pd.testing.assert_frame_equal(read_some(path, columns).reset_index(drop=True), wanted)
 
 
 @pytest.mark.parametrize("name", ["records.csv", "tuning.csv"])

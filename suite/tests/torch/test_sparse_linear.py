@@ -1,6 +1,7 @@
 """`nnzbench.torch` on the processor: numbers, what a compiler sees, and models whose layers are swapped."""
 
 import copy
+import io
 
 import pytest
 from commands import invoke
@@ -51,13 +52,73 @@ def assert_close(found, wanted):
     assert torch.allclose(found.float(), wanted.float(), atol=4e-3, rtol=4e-3)
 
 
-@pytest.mark.parametrize("shape", [(1, 48), (48,), (5, 48), (8, 48), (2, 3, 48), (21, 48)])
+SHAPES = [(0, 48), (2, 0, 48), (1, 48), (48,), (5, 48), (8, 48), (2, 3, 48), (21, 48)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_any_number_of_tokens_goes_through_packed_weights(pair, shape):
     linear, sparse = pair
     x = torch.randn(shape, dtype=torch.float16)
     assert sparse.weight is None
     assert_close(sparse(x), linear(x))
     assert "tokens: " in repr(sparse)
+
+
+def test_inputs_may_lie_anyhow(pair):
+    linear, sparse = pair
+    whole = torch.randn(6, 96, dtype=torch.float16)
+    for x in (whole[:, ::2], whole.T[:48].T, whole[:1, :48].expand(6, 48), whole.flatten()[1:289].view(6, 48)):
+        assert_close(sparse(x), linear(x))
+
+
+@pytest.mark.parametrize(("m", "k"), [(1, 1), (7, 3), (33, 65), (1, 48), (64, 1)])
+def test_odd_sizes(torch_module, m, k):
+    linear = pruned(m, k, 0.5)
+    linear.weight[0, 0] = 1
+    sparse = torch_module.SparseLinear.from_linear(linear, (1, 8), keep_dense=False)
+    for rows in (0, 1, 9):
+        x = torch.randn(rows, k, dtype=torch.float16)
+        assert_close(sparse(x), linear(x))
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (torch.zeros(5, 47, dtype=torch.float16), r"shape \(5, 47\) has not the layer's 48 features"),
+        (torch.zeros(6, 24, dtype=torch.float16), "not the layer's 48 features"),
+        (torch.zeros((), dtype=torch.float16), "not the layer's 48 features"),
+        (torch.zeros(5, 48), r"packed for torch\.float16, and its input holds torch\.float32"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_one_sentence(pair, x, words):
+    with pytest.raises(nnzbench.OperatorError, match=words):
+        pair[1](x)
+
+
+def test_gradients_are_refused_in_a_sentence(torch_module, pair):
+    with pytest.raises(nnzbench.OperatorError, match=r"no torch\.nn\.Linear"):
+        torch_module.SparseLinear.from_linear(nn.Conv2d(3, 4, 3))
+    x = torch.randn(5, 48, dtype=torch.float16, requires_grad=True)
+    with pytest.raises(nnzbench.OperatorError, match="for inference and give no gradients"):
+        pair[1](x).float().sum().backward()
+
+
+@pytest.mark.parametrize("keep_dense", [False, True])
+def test_copies_and_files_hold_the_same_layer(torch_module, keep_dense):
+    linear = pruned(64, 48)
+    sparse = torch_module.SparseLinear.from_linear(linear, (1, 8), keep_dense=keep_dense)
+    x, whole, state = torch.randn(5, 48, dtype=torch.float16), io.BytesIO(), io.BytesIO()
+    torch.save(sparse, whole)
+    torch.save(sparse.state_dict(), state)
+    whole.seek(0), state.seek(0)
+    for one in (copy.deepcopy(sparse), torch.load(whole, weights_only=False)):
+        assert torch.equal(one(x), sparse(x))
+    sparse.load_state_dict(torch.load(state))
+    if keep_dense:
+        sparse.load_state_dict(linear.state_dict())
+        with pytest.raises(RuntimeError, match="are not those that were packed: pack them anew"):
+            sparse.load_state_dict(pruned(64, 48).state_dict())
+        assert torch.equal(sparse.weight, linear.weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -67,7 +128,7 @@ def test_other_types_and_no_bias(torch_module, dtype):
     x = torch.randn(3, 40, dtype=dtype)
     difference = (sparse(x).float() - linear(x).float()).abs().max()
     assert difference < (0.02 if dtype == torch.bfloat16 else 1e-5)
-    with pytest.raises(nnzbench.OperatorError, match="must hold"):
+    with pytest.raises(nnzbench.OperatorError, match="was packed for"):
         sparse(x.half())
 
 

@@ -27,7 +27,7 @@ from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.experiment import Policy
 from nnzbench.data.problems.operands import Operands, operands_of
-from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
@@ -280,6 +280,11 @@ class Family:
 
     def __deepcopy__(self, memo: Any) -> Family:
         return self
+
+    @property
+    def dtype(self) -> DType:
+        """Type of weights and tokens."""
+        return next(one.facts.dtype for one in self.operators.values() if one is not None)
 
     def dense(self, rows: int) -> bool:
         """Whether dense is chosen for so many tokens: where that was faster, and for more than any choice is for."""

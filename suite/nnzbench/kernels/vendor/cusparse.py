@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse
+import scipy  # its parts are loaded when they are first used
 
 from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.data.matrices.formats import CSR

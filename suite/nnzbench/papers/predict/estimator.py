@@ -116,7 +116,7 @@ class Model:
         halved: bool = False,
         coded: bool = False,
     ) -> None:
-        self._policy, self._math, self._gpu, self._carry = policy, math_class, gpu, carry
+        self.policy, self._math, self._gpu, self._carry = policy, math_class, gpu, carry
         self._halved, self._coded = halved, coded
         """Whether half of all weights are kept, for sparse tensor cores, and whether in fewer bits than a value has."""
         self.rows = rows.reset_index(drop=True)
@@ -186,7 +186,7 @@ class Model:
         if carry := self._carry:
             floors = self.rows.get("floor_us", pd.Series(dtype=float)).dropna()
             launch = float(floors.median()) if len(floors) else 0.0
-            found = carry.factor * carried(found, launch, self._work(*arrays), carry.source, carry.target, self._policy)
+            found = carry.factor * carried(found, launch, self._work(*arrays), carry.source, carry.target, self.policy)
         found = np.maximum(found, self._memory_us(*_arrays(sizes)))
         return found
 
@@ -205,7 +205,7 @@ class Model:
         stored = m * k if self._dense else nnz
         weights = 0.0 if self._coded else self._item * stored
         moved = weights + self._item * n * (np.minimum(k, stored) + m)
-        held = self._gpu.l2_mb * 2**20 if self._policy in WARM else 0.0
+        held = self._gpu.l2_mb * 2**20 if self.policy in WARM else 0.0
         least: Floats = np.maximum(moved - held, 0.0) * 1e-3 / self._gpu.bandwidth_gbs
         return least
 

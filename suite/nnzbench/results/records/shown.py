@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from nnzbench.results.records.beside import tunings
 from nnzbench.results.records.describe import searched
-from nnzbench.results.records.record import Record, read_frame
+from nnzbench.results.records.record import Record, read_frame, read_some
 
 LONGEST = 400
 """Characters of a text, such as a reason."""
@@ -48,9 +48,12 @@ def frame(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def read(path: Path) -> pd.DataFrame:
-    """`read_frame` with inert texts; of a journal, whose run may go on, with what its searches came to by now."""
-    rows = read_frame(path)
+def read(path: Path, some: Sequence[str] | None = None) -> pd.DataFrame:
+    """`read_frame` with inert texts; of a journal, whose run may go on, with what its searches came to by now.
+
+    With `some` columns, these alone, and of published records only the rows of `read_some`.
+    """
+    rows = read_some(path, some) if some and path.suffix != ".csv" else read_frame(path)
     if path.suffix == ".csv":
         rows = rows.assign(**searched(rows, tunings(path.parent)))
     return frame(rows)

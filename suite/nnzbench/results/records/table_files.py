@@ -71,30 +71,38 @@ def schema_of(kind: type[Any]) -> Any:
     return pa.schema([pa.field(name, _ARROW[one], nullable=optional) for name, (one, optional) in cells])
 
 
-def read_parquet(path: Path, what: str, *schemas: Any) -> Any:
-    """The rows of a file that has the columns of one of these schemas, and is `what`. Raises `RecordError`."""
+def read_parquet(path: Path, what: str, *schemas: Any, columns: Sequence[str] | None = None) -> Any:
+    """The rows of a file that has the columns of one of these schemas, and is `what`. Raises `RecordError`.
+
+    With `columns`, these alone where it has the first schema, texts as dictionaries.
+    """
     try:
         file = pq.ParquetFile(path)
         found = [(one.name, one.type) for one in file.schema_arrow]
         schema = next((some for some in schemas if found == [(one.name, one.type) for one in some]), None)
         if schema is None:
             raise RecordError(f"{path}: its columns are not {what}")
-        texts = [one.name for one in schema if one.type == pa.string()]
+        some = columns if schema is schemas[0] else None
+        texts = [one.name for one in schema if one.type == pa.string() and (some is None or one.name in some)]
         if file.metadata.num_rows > MOST_ROWS:
             raise RecordError(f"{path}: {file.metadata.num_rows} rows are more than the {MOST_ROWS} allowed")
-        table = pq.ParquetFile(path, read_dictionary=texts).read()
+        table = pq.ParquetFile(path, read_dictionary=texts).read(columns=some)
         table.validate(full=True)
         # a few bytes can stand for any number of equal rows, and for equal texts
         lengths = (pc.binary_length(one.dictionary).take(one.indices) for name in texts for one in table[name].chunks)
         if sum(pc.sum(one).as_py() or 0 for one in lengths) > MOST_LETTERS:
             raise RecordError(f"{path}: its texts are longer than the {MOST_LETTERS} letters allowed")
-        table = table.cast(file.schema_arrow)
+        table = table.cast(file.schema_arrow) if some is None else table.select(list(some))
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         said = "".join(one if one.isprintable() else " " for one in str(error)[:200])
         raise RecordError(f"{path}: not a readable Parquet file ({' '.join(said.split())})") from None
-    if empty := [field.name for field in schema if not field.nullable and table[field.name].null_count]:
+    if empty := [field.name for field in schema if not field.nullable and _empty(table, field.name)]:
         raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
     return table
+
+
+def _empty(table: Any, name: str) -> bool:
+    return name in table.column_names and table[name].null_count > 0
 
 
 def write_parquet(path: Path, table: Any) -> None:
