@@ -114,7 +114,7 @@ def _by_count(view: View) -> pd.DataFrame | None:
     times = view.cells((TUNED, TUNED_F16), asked)
     if times.empty:
         return None
-    counts = {row.problem.label: row.count for row in tables.rows("patdnn")}
+    counts = {layer.label: layer.count for layer in tables.rows("patdnn")}
     times = times.assign(weighted=[row.median_us * counts[row.label] for row in each(times)])
     whole = times.groupby(["kind", "subject", "policy"]).filter(lambda some: len(some) == 9)
     if whole.empty:

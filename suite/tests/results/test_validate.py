@@ -223,7 +223,7 @@ def test_a_kernel_without_a_row_and_a_policy_without_a_row_are_named(folder, row
 
 
 def test_a_quick_run_is_unfit(folder):
-    table = sorted((r.problem for r in tables.rows("sparsert_table1")), key=lambda p: p.m * p.k * p.n)[:3]
+    table = sorted(tables.rows("sparsert_table1"), key=lambda p: p.m * p.k * p.n)[:3]
     replace_all(folder / "records.csv", select([row(problem.name, variant="a") for problem in table]))
     assert any("as a --quick run has" in fault for fault in faults(folder))
 

@@ -116,8 +116,7 @@ class Problem:
     @property
     def batch(self) -> int:
         """What the label says of the batch (`..._b256`), 0 where it says nothing."""
-        found = re.search(r"_b(\d+)$", self.label)
-        return int(found[1]) if found else 0
+        return batch_of(self.label)
 
     @property
     def step(self) -> Op:
@@ -170,11 +169,11 @@ class ProblemName:
         name = f"{self.label}_{self.sizes}_{self.level}_{self.kind}"
         return name if self.dtype == "f32" else f"{name}_{self.dtype}"
 
-    @property
-    def batch(self) -> int:
-        """What the label says of the batch (`..._b256`), 0 where it says nothing."""
-        found = re.search(r"_b(\d+)$", self.label)
-        return int(found[1]) if found else 0
+
+def batch_of(label: str) -> int:
+    """As `Problem.batch`."""
+    found = re.search(r"_b(\d+)$", label)
+    return int(found[1]) if found else 0
 
 
 def name_of(problem: Problem) -> str:
@@ -189,13 +188,6 @@ def parse(name: str) -> ProblemName | None:
     """The parts of a name; None for one that `name_of` does not write."""
     found = _NAME.fullmatch(name)
     return ProblemName(**{**found.groupdict(), "dtype": found["dtype"] or "f32"}) if found else None
-
-
-@functools.cache
-def label_of(name: str) -> str:
-    """The label in a name, empty for a name of another form."""
-    parts = parse(name)
-    return parts.label if parts else ""
 
 
 @functools.cache

@@ -40,18 +40,6 @@ class TableError(MatrixError):
     """A problem table is wrong; the message names file, line and column."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table: the problem with its preferred source, and what only the report needs."""
-
-    problem: Problem
-    count: int
-    """Times the layer occurs in its model."""
-    model: str
-    sample: bool = True
-    """Whether it is run by default."""
-
-
 def experiments_with_tables() -> list[str]:
     """Experiments that `load` knows, sorted."""
     return sorted({path.stem for path in _folder().glob("*.csv")} | {"sputnik_dlmc"})
@@ -65,7 +53,7 @@ def load(experiment: str, real: bool | None = None, full: bool = False, sample: 
     default is a sample (`sputnik_dlmc`, of at least `sample` matrices, and tables with a column `sample`). Raises
     `TableError`.
     """
-    problems = [_choose(row.problem, real) for row in rows(experiment, full, sample)]
+    problems = [_choose(problem, real) for problem in rows(experiment, full, sample)]
     seen: dict[str, int] = {}
     for at, problem in enumerate(problems):
         if problem.name in seen:
@@ -74,8 +62,8 @@ def load(experiment: str, real: bool | None = None, full: bool = False, sample: 
     return problems
 
 
-def rows(experiment: str, full: bool = False, sample: int = SAMPLE) -> list[Row]:
-    """The lines of the experiment's table; the problems carry the preferred (real) sources."""
+def rows(experiment: str, full: bool = False, sample: int = SAMPLE) -> list[Problem]:
+    """The problem of each line of the experiment's table, with the preferred (real) source."""
     if experiment == "sputnik_dlmc":
         return list(_collection(experiment, dlmc_selection() if full else dlmc_sample(sample)))
     path = _folder() / f"{experiment}.csv"
@@ -83,7 +71,7 @@ def rows(experiment: str, full: bool = False, sample: int = SAMPLE) -> list[Row]
         raise TableError(
             f"no problem table for '{experiment}'; there is one for: {', '.join(experiments_with_tables())}."
         )
-    return [row for row in read_table(path) if full or row.sample]
+    return read_table(path, full)
 
 
 def as_uniform(problem: Problem) -> Problem:
@@ -91,14 +79,21 @@ def as_uniform(problem: Problem) -> Problem:
     return _renamed(replace(problem, source="uniform:0"))
 
 
-def read_table(path: Path) -> list[Row]:
-    """Reads and checks one table; its stem is the experiment. Raises `TableError` naming file, line and column."""
-    return list(_read_table(path, path.stat().st_mtime_ns if path.is_file() else 0))
+def read_table(path: Path, full: bool = True) -> list[Problem]:
+    """Reads and checks one table; its stem is the experiment. All of it, or what is run by default.
+
+    Raises `TableError` naming file, line and column.
+    """
+    lines = _read_table(path, path.stat().st_mtime_ns if path.is_file() else 0)
+    return [problem for problem, sampled in lines if full or sampled]
 
 
 @functools.cache
-def _read_table(path: Path, changed_ns: int) -> tuple[Row, ...]:
-    """Once for all that ask for a table: drawing the pages of two GPUs asked 170 times, a twelfth of its time."""
+def _read_table(path: Path, changed_ns: int) -> tuple[tuple[Problem, bool], ...]:
+    """Each line's problem, and whether it is run by default.
+
+    Once for all that ask for a table: drawing the pages of two GPUs asked 170 times, a twelfth of its time.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             reader = csv.DictReader(stream, restkey="(extra)", strict=True)
@@ -107,17 +102,17 @@ def _read_table(path: Path, changed_ns: int) -> tuple[Row, ...]:
                 raise TableError(f"{path.name}, line 1: unknown column '{column}'.")
             for column in sorted(_REQUIRED - set(columns)):
                 raise TableError(f"{path.name}, line 1: column '{column}' is missing.")
-            return _placed([_Line(path, reader.line_num, line).row() for line in reader])
+            return _placed([_Line(path, reader.line_num, line).problem() for line in reader])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"{path.name}: is not a readable CSV table ({error}).") from error
 
 
-def _placed(found: Sequence[Row]) -> tuple[Row, ...]:
+def _placed(found: Sequence[tuple[Problem, bool]]) -> tuple[tuple[Problem, bool], ...]:
     """The lines with their places: that of the first of the same problem, whatever its type."""
     places: dict[str, int] = {}
-    for at, row in enumerate(found):
-        places.setdefault(stem_of(row.problem.name), at)
-    return tuple(replace(row, problem=replace(row.problem, place=places[stem_of(row.problem.name)])) for row in found)
+    for at, (problem, _) in enumerate(found):
+        places.setdefault(stem_of(problem.name), at)
+    return tuple((replace(problem, place=places[stem_of(problem.name)]), sampled) for problem, sampled in found)
 
 
 def _folder() -> Path:
@@ -130,7 +125,7 @@ class _Line:
     number: int
     fields: Mapping[str, str | None]
 
-    def row(self) -> Row:
+    def problem(self) -> tuple[Problem, bool]:
         if "(extra)" in self.fields or None in self.fields.values():
             raise TableError(f"{self.path.name}, line {self.number}: has not as many columns as the header.")
         op = self._word("op", typing.get_args(Op))
@@ -157,7 +152,7 @@ class _Line:
             count=self._whole("count", 1, default=1),
             model=self.fields.get("model") or "",
         )
-        return Row(_renamed(problem), problem.count, problem.model, bool(self._whole("sample", 0, default=1)))
+        return _renamed(problem), bool(self._whole("sample", 0, default=1))
 
     def _error(self, column: str, what: str) -> TableError:
         return TableError(f"{self.path.name}, line {self.number}, column '{column}': {what}.")
@@ -214,7 +209,7 @@ def _renamed(problem: Problem) -> Problem:
     return replace(problem, name=name_of(problem))
 
 
-def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row]:
+def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Problem]:
     """Sputnik's figure 9 and table I: each matrix of its data set as SpMM (f32, f16) and SDDMM, at both batch sizes."""
     places = _places()
     for entry in entries:
@@ -234,7 +229,7 @@ def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row
                 problem = Problem(
                     experiment, "", op, *sizes, level, source, dtype, label=name, model=model, place=place
                 )
-                yield Row(_renamed(problem), 1, model)
+                yield _renamed(problem)
 
 
 @functools.cache

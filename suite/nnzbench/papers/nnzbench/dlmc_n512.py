@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.problem import label_of
+from nnzbench.data.problems.problem import parse
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Lines, Made, Page, Printed, View
 from nnzbench.report.text import gpu_name
@@ -46,7 +46,8 @@ CAVEATS = (
 
 def stratum(problem: str) -> tuple[str, float]:
     """Pruning method and level of a problem, which its label starts with: `magnitude_pruning.0.9.body_...`."""
-    found = re.fullmatch(ATTRIBUTES, label_of(problem) or "")
+    parts = parse(problem)
+    found = re.fullmatch(ATTRIBUTES, parts.label) if parts else None
     return (found["method"], float(found["pruned"])) if found else ("", math.nan)
 
 
@@ -125,7 +126,7 @@ COUNTED = tuple(
 
 def groups() -> tuple[Group, ...]:
     """One for each level that matrices are named after, sparsest first; its words tell what the zeros count to."""
-    rows = [(stratum(row.problem.name)[1], row.problem) for row in tables.rows(NAME, full=True)]
+    rows = [(stratum(problem.name)[1], problem) for problem in tables.rows(NAME, full=True)]
     found = []
     for level in sorted({level for level, _ in rows}, reverse=True):
         zeros = [100 * problem.sparsity for one, problem in rows if one == level]

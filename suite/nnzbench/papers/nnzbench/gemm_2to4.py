@@ -30,10 +30,7 @@ def six_gpus() -> pd.DataFrame:
     Each the fastest algorithm that a search found; 25 launches, then 100 in one pair of events. Raises `RecordError`.
     """
     rows = published.read("gemm_2to4_six_gpus", ("gpu", "dtype", "model", "m", "k", "n", "dense_us", "sparse_us"))
-    asked = {
-        (one.problem.dtype, one.problem.label.partition("_")[2], one.problem.m, one.problem.k, one.problem.n)
-        for one in tables.rows(NAME, full=True)
-    }
+    asked = {(one.dtype, one.label.partition("_")[2], one.m, one.k, one.n) for one in tables.rows(NAME, full=True)}
     keys = zip(rows["dtype"], rows["model"], rows["m"], rows["k"], rows["n"], strict=True)
     return rows[[key in asked for key in keys]].reset_index(drop=True)
 

@@ -73,7 +73,7 @@ def floors() -> dict[str, float]:
 
 def strata(library: str) -> pd.DataFrame:
     """The committed means on four GPUs: a stratum is a pruning method and level, of mean sizes."""
-    problems = [row.problem for row in tables.rows(dlmc_n512.NAME, full=True)]
+    problems = tables.rows(dlmc_n512.NAME, full=True)
     matrices = [
         (*dlmc_n512.stratum(one.name), one.m, one.k, max((1 - one.sparsity) * one.m * one.k, 1.0)) for one in problems
     ]

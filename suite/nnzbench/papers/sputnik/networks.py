@@ -181,10 +181,10 @@ def mobilenets(
     sides = (LAYER_SPARSE, sparse, dense)
     times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
     networks: dict[str, list[tuple[str, float]]] = {}
-    for row in tables.rows(MOBILENET):
-        op, label = row.problem.op, row.problem.label
-        side = LAYER_SPARSE if op == "depthwise" else sparse if row.problem.sparsity else dense
-        us = row.count * float(times[side].get(label, math.nan))
+    for layer in tables.rows(MOBILENET):
+        op, label = layer.op, layer.label
+        side = LAYER_SPARSE if op == "depthwise" else sparse if layer.sparsity else dense
+        us = layer.count * float(times[side].get(label, math.nan))
         networks.setdefault(label.rpartition("_")[0], []).append((op, us))
     out = []
     for name, layers in networks.items():

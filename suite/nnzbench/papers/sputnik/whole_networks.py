@@ -113,7 +113,7 @@ def _parts(view: View) -> pd.DataFrame | None:
 
 def _steps(frame: pd.DataFrame, row: Any) -> float:
     """Microseconds of all steps of a Transformer that were timed by themselves; NaN where one was not."""
-    counts = {one.problem.label: one.count for one in tables.rows("whole_networks")}
+    counts = {one.label: one.count for one in tables.rows("whole_networks")}
     mine = frame[frame["policy"] == row.policy]
     total = 0.0
     for label, name in (SPARSE_STEPS if row.kernel == "sparse_transformer" else DENSE_STEPS).items():

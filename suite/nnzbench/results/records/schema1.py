@@ -16,7 +16,7 @@ import pandas as pd
 
 from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.problem import parse, stem_of
+from nnzbench.data.problems.problem import batch_of, parse, stem_of
 from nnzbench.results.records.beside import tunings
 from nnzbench.results.records.describe import CandidateColumns, of_candidate, pattern_of, searched, step_of
 
@@ -68,7 +68,7 @@ def of_name(experiment: str, name: str, source: str) -> dict[str, Any]:
     level = float(parts.level) if parts and re.fullmatch(r"\d{1,3}(\.\d{1,6})?", parts.level) else None
     kind = source.partition(":")[0]
     count, model, place = _lines(experiment).get(stem_of(name), (1, "", None))
-    return dict(zip(_OF_NAME, (label, level, kind, parts.batch if parts else 0, count, model, place), strict=True))
+    return dict(zip(_OF_NAME, (label, level, kind, batch_of(label), count, model, place), strict=True))
 
 
 @functools.cache
@@ -78,7 +78,7 @@ def _lines(experiment: str) -> Mapping[str, tuple[int, str, int | None]]:
         rows = tables.rows(experiment, full=True)
     except MatrixError:
         return {}
-    return {stem_of(row.problem.name): (row.count, row.model, row.problem.place) for row in reversed(rows)}
+    return {stem_of(one.name): (one.count, one.model, one.place) for one in reversed(rows)}
 
 
 def measured(status: str, policy: str, reason: str) -> tuple[bool, str, bool]:

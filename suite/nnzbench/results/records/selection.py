@@ -44,7 +44,7 @@ def fastest(frame: pd.DataFrame) -> pd.Series[bool]:
 def cases(experiment: str, full: bool = False) -> tuple[str, ...]:
     """The cases of the experiment's table in its order; none for an experiment without a table."""
     try:
-        return tuple(case_of(row.problem.name) for row in tables.rows(experiment, full))
+        return tuple(case_of(problem.name) for problem in tables.rows(experiment, full))
     except MatrixError:
         return ()
 

@@ -185,7 +185,7 @@ def _one(row: Record, untimed: bool) -> Iterator[str]:
 def _quick(rows: Sequence[Record]) -> Iterator[str]:
     """A quick run leaves its mark in what it has: the smallest problems of the table and no other."""
     for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
-        every = [row.problem for row in tables.rows(experiment)] if selection.cases(experiment) else []
+        every = tables.rows(experiment) if selection.cases(experiment) else []
         smallest = sorted(every, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
         have = {case_of(row.problem) for row in rows if row.experiment == experiment}
         if len(every) > QUICK_PROBLEMS and have == {case_of(problem.name) for problem in smallest}:

@@ -60,9 +60,7 @@ def _unmeasured() -> pd.DataFrame:
 
 
 def _times(sets: Sequence[ResultSet]) -> pd.DataFrame:
-    asked = {
-        (one.dtype, one.m, one.k, one.n) for one in (row.problem for row in tables.rows(gemm_2to4.NAME, full=True))
-    }
+    asked = {(one.dtype, one.m, one.k, one.n) for one in tables.rows(gemm_2to4.NAME, full=True)}
     sides = []
     for sparse, name in ((False, "dense"), (True, "sparse")):
         measured = [holdouts.recorded_products(one, sparse).assign(how="measured") for one in sets]

@@ -76,7 +76,7 @@ def rows() -> list[Printed]:
 
 
 def _problems(experiment: str) -> dict[str, Problem]:
-    return {row.problem.name: row.problem for row in tables.rows(experiment)}
+    return {problem.name: problem for problem in tables.rows(experiment)}
 
 
 def _by(experiment: str) -> dict[tuple[str, float, str], Problem]:

@@ -8,7 +8,7 @@ import pytest
 
 from nnzbench.core import paths
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.problem import case_of, label_of, name_of, parse, stem_of
+from nnzbench.data.problems.problem import batch_of, case_of, name_of, parse, stem_of
 from nnzbench.results.records.files import folders, records_file
 
 COLLECTION = re.compile(r"_b(\d+)_\d+x\d+x\d+_")
@@ -64,15 +64,15 @@ def test_labels_and_batches_of_recorded_names():
     for name in recorded()["sputnik_dlmc"]:
         parts, found = parse(name), COLLECTION.search(name)
         assert parts is not None
-        assert parts.batch == (int(found[1]) if found else 0) > 0
+        assert batch_of(parts.label) == (int(found[1]) if found else 0) > 0
     for name in recorded()["sputnik_mobilenet"]:
-        assert label_of(name) == "_".join(name.split("_")[:3])
+        assert parse(name).label == "_".join(name.split("_")[:3])
 
 
 def test_other_text_is_left_alone():
     for text in ("", "t", "a problem", "l_1x2_90_uniform", "_1x2x3_90_uniform", "l_1x2x3_90"):
         assert parse(text) is None
-        assert (case_of(text), stem_of(text), label_of(text)) == (text, text, "")
+        assert (case_of(text), stem_of(text)) == (text, text)
     words = parse("rnn_b8_n1_c32_h14_w14_d32_r3_s3_ph1_pw1_u2_g32_0_equal_rows_bf16")
     assert words is not None
-    assert (words.label, words.kind, words.dtype, words.batch) == ("rnn_b8", "equal_rows", "bf16", 8)
+    assert (words.label, words.kind, words.dtype, batch_of(words.label)) == ("rnn_b8", "equal_rows", "bf16", 8)

@@ -146,8 +146,8 @@ def test_the_ablation_stands_for_all_of_sputniks_matrices():
         strata.setdefault((kind, entry.rows, entry.cols, entry.target_sparsity), []).append(entry)
     counted: Counter[tuple[str, bool]] = Counter()
     seen: Counter[tuple[str, bool, str]] = Counter()
-    for row in tables.rows("sputnik_ablation"):
-        problem, entry = row.problem, index.dlmc()[row.problem.source.removeprefix("dlmc:")]
+    for problem in tables.rows("sputnik_ablation"):
+        entry = index.dlmc()[problem.source.removeprefix("dlmc:")]
         kind = "attn" if "attn" in entry.layer_kind else entry.layer_kind
         alike = strata[kind, entry.rows, entry.cols, entry.target_sparsity]
         variations = [e.row_cov for e in alike if e.row_cov is not None]
@@ -162,8 +162,8 @@ def test_the_ablation_stands_for_all_of_sputniks_matrices():
         columns = tables.columns_of(entry, 1 if inference else 8 if entry.model == "transformer" else 256)
         sizes = (entry.rows, entry.cols, columns) if problem.op == "spmm" else (entry.rows, columns, entry.cols)
         assert (problem.m, problem.k, problem.n) == sizes
-        assert (row.count, problem.sparsity) == (len(alike), float(entry.target_sparsity))
-        counted[problem.op, inference] += row.count
+        assert (problem.count, problem.sparsity) == (len(alike), float(entry.target_sparsity))
+        counted[problem.op, inference] += problem.count
         seen[problem.op, inference, problem.source] += 1
     assert len(strata) == 180
     assert counted == dict.fromkeys([(op, first) for op in ("spmm", "sddmm") for first in (True, False)], 3012)

@@ -121,8 +121,8 @@ def test_on_a_gpu_cublas_computes_the_products_between_our_launches(gpu):
 
 def test_the_layers_are_those_of_the_table_of_layers():
     networks: dict[str, list[Problem]] = {}
-    for row in tables.rows("sputnik_mobilenet"):
-        networks.setdefault(row.problem.label.rpartition("_")[0], []).extend([row.problem] * row.count)
+    for one in tables.rows("sputnik_mobilenet"):
+        networks.setdefault(one.label.rpartition("_")[0], []).extend([one] * one.count)
     assert len(networks) == 10
     for name, layers in networks.items():
         net = MobileNet(float(name.partition("_w")[2]), 224, 0)

@@ -49,10 +49,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_has_the_published_matrices_and_a_sample_of_every_stratum() -> None:
     whole, sample = (tables.rows("dlmc_n512", full) for full in (True, False))
     assert len(whole) == dlmc_n512.ALL
-    assert {row.problem.n for row in whole} == {512}
-    strata = [dlmc_n512.stratum(row.problem.name) for row in sample]
+    assert {row.n for row in whole} == {512}
+    strata = [dlmc_n512.stratum(row.name) for row in sample]
     assert {strata.count(one) for one in strata} == {3}
-    assert set(strata) == {dlmc_n512.stratum(row.problem.name) for row in whole}
+    assert set(strata) == {dlmc_n512.stratum(row.name) for row in whole}
     with (paths.datasets() / "published" / "dlmc_n512_four_gpus.csv").open() as file:
         published = list(csv.DictReader(file))
     for scope, rows in (("all", whole), ("sample", sample)):

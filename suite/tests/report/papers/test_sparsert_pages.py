@@ -120,18 +120,18 @@ def test_table3s_printed_speedups_are_found_by_shape(tmp_path: Path) -> None:
 
 def test_the_table_has_the_papers_counts_as_far_as_the_collection_does() -> None:
     rows = tables.rows("sparsert_instances", full=True)
-    have = Counter((one.problem.label[:2], one.problem.sparsity) for one in rows)
-    paper = {(one.problem.label, one.problem.sparsity): one.count for one in tables.rows("sparsert_table1")}
+    have = Counter((one.label[:2], one.sparsity) for one in rows)
+    paper = {(one.label, one.sparsity): one.count for one in tables.rows("sparsert_table1")}
     assert sum(paper.values()) == 257
     assert {key: (have[key], count) for key, count in paper.items() if have[key] != count} == {
         ("07", 0.9): (2, 3),
         ("07", 0.95): (2, 3),
     }
-    assert len({one.problem.source for one in rows}) == len(rows) == 255
+    assert len({one.source for one in rows}) == len(rows) == 255
 
 
 def test_the_default_run_has_two_instances_of_each_size_that_has_two() -> None:
-    have = Counter(one.problem.label[:2] for one in tables.rows("sparsert_instances"))
+    have = Counter(one.label[:2] for one in tables.rows("sparsert_instances"))
     assert set(have.values()) <= {1, 2}
     assert len(have) == 20
 

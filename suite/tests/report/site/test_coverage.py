@@ -20,8 +20,7 @@ NO_FILE = Path("not there")
 PARTS = ("complete", "no_load_balancing", "no_vector", "no_residue_unroll", "no_prescale", "paper_residue")
 
 
-def one(row, **changes):
-    problem = row.problem
+def one(problem, **changes):
     facts = {"experiment": NAME, "problem": problem.name, "op": problem.op, "dtype": problem.dtype}
     return record(**{**facts, "kernel": "cudnn", "policy": "hot", **changes})
 
@@ -49,7 +48,7 @@ def test_a_cell_is_timed_refused_failed_or_missing():
     assert len(states) == len(coverage.expected(NAME))
 
     def state(i, policy="hot", kernel="cudnn"):
-        return states[case_of(rows[i].problem.name), "f32", kernel, policy, ""]
+        return states[case_of(rows[i].name), "f32", kernel, policy, ""]
 
     assert [state(i) for i in range(4)] == ["timed", "refused", "refused", "missing"]
     assert state(2, kernel="sparsert_conv") == "failed"
@@ -87,7 +86,7 @@ def test_each_variant_of_a_study_is_a_cell(study):
     assert len(states) == len(cells)
 
     def found(i, kernel="sputnik_ablation", variants=PARTS):
-        return [states[case_of(study[i].problem.name), "f32", kernel, "hot", variant] for variant in variants]
+        return [states[case_of(study[i].name), "f32", kernel, "hot", variant] for variant in variants]
 
     assert found(0) == ["timed", "missing", "failed", "missing", "missing", "missing"]
     assert found(1) == ["timed", *["refused"] * 5]  # by the row that has no variant
@@ -104,7 +103,7 @@ def test_the_gaps_name_the_variants_of_a_study(study):
         for kernel, variant in named
         for policy in ("hot", "cold")
     ]
-    first = study[0].problem.name
+    first = study[0].name
     out = PARTS[-2:]
     kept = [row for row in everything if row.variant not in out or (row.policy, row.problem) == ("hot", first)]
     assert coverage.gaps(coverage.count(STUDY, frame_of(everything), NO_FILE)) == []
@@ -138,7 +137,7 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     refused = [failed(one(row, policy="cold"), "unsupported", "no room") for row in rows]
     replace_all(folder / "records.csv", [*(one(row) for row in rows), *refused])
-    short = {row.problem.name for row in rows[:3]}  # refused rows have nothing to tune
+    short = {row.name for row in rows[:3]}  # refused rows have nothing to tune
     tuned(folder, lambda row: ["first"] if row.problem in short else ["first", "all"])
     path = coverage.write(tmp_path, "fast-gpu", coverage.of_gpu(tmp_path, "fast-gpu", {}))
     table = pd.read_csv(path.with_suffix(".csv"))

@@ -118,7 +118,7 @@ def test_a_dense_library_is_no_sparse_kernel_however_fast(tmp_path):
 
 def test_without_a_published_kernel_among_the_measured_all_kernels_are_like(tmp_path):
     """The paper's cuSPARSE of these layers was measured nowhere, so the fastest sparse kernel is compared."""
-    name = tables.rows("eie_table4")[0].problem.name
+    name = tables.rows("eie_table4")[0].name
     rows = [timed("cublas", 8.0, "f32_default_nn", problem=name), timed("row_stream", 2.0, problem=name)]
     put(tmp_path, rows, experiment="eie_table4")
     found = measured(tmp_path)
@@ -149,7 +149,7 @@ def test_speedups_over_other_baselines_are_not_compared(tmp_path):
 
 
 def test_a_gpu_without_a_name_is_no_older_one(tmp_path):
-    name = next(row.problem.name for row in tables.rows("balanced_models") if "conv1_1_balanced" in row.problem.name)
+    name = next(one.name for one in tables.rows("balanced_models") if "conv1_1_balanced" in one.name)
     at = {"problem": name, "source": "balanced:0"}
     put(
         tmp_path,
