@@ -32,47 +32,18 @@
 //   FILL       elements per copy of B: 4, 2 or 1; k is a multiple of it
 //   SUM_STRANDS  threads that share the sum over slices, a power of two up to 32
 #include "async_barrier.cuh"
-#include "chunk_ring.cuh"
 #include "nnz.cuh"
 #include "reduce.cuh"
-
-constexpr int kLanes = LANES;
-constexpr int kVec = VEC;
-constexpr int kWarps = WARPS;
-constexpr int kRowSteps = ROW_STEPS;
-constexpr int kBlockK = BLOCK_K;
-constexpr int kWindow = WINDOW;
-constexpr int kAhead = AHEAD;
-constexpr int kStages = STAGES;
-constexpr int kFill = FILL;
+#include "ring_lanes.cuh"
 
 constexpr int kUnit = 4;  // nonzeros of a row in a unit
-constexpr int kSub = 32 / kLanes;
 constexpr int kSlice = kLanes * kVec;
-constexpr int kPieces = kVec / 4;
-constexpr int kPieceBytes = kLanes * 16;
-constexpr int kTwists = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
-constexpr int kThreads = kWarps * 32;
 constexpr int kBatch = kPieces >= 4 ? 2 : kPieces == 2 ? 4 : 8;  // nonzeros whose loads are issued together
 constexpr int kStrands = SUM_STRANDS;
 constexpr int kSumThreads = 256;
 constexpr int kSums = kSumThreads / kStrands;  // per block
 
-static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
-static_assert(kVec % 4 == 0 && kPieces % kTwists == 0, "a lane needs a piece for each row of its quarter warp");
-static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copied while others are used");
 static_assert(kStrands >= 1 && kStrands <= 32 && kSumThreads % kStrands == 0, "SUM_STRANDS must divide a block");
-static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
-
-// Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
-struct LaneBases {
-    const char* of[kTwists];
-
-    __device__ __forceinline__ float4 load(unsigned offset, int piece) const {
-        const char* const base = of[piece % kTwists] + piece / kTwists * kTwists * kPieceBytes;
-        return *reinterpret_cast<const float4*>(base + offset);
-    }
-};
 
 __device__ __forceinline__ float dot(float sum, const float* a, float4 b) {
     sum = nnz::fma_rn(a[0], b.x, sum);
@@ -111,7 +82,9 @@ __device__ __forceinline__ void use_units(const float (&a)[kVec], const uint4 (&
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) {
 #pragma unroll
-            for (int piece = 0; piece < kPieces; ++piece) b[j][piece] = lane.load(offsets[i + j], piece);
+            for (int piece = 0; piece < kPieces; ++piece) {
+                b[j][piece] = *reinterpret_cast<const float4*>(lane.at(piece) + offsets[i + j]);
+            }
         }
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {

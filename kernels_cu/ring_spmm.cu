@@ -29,48 +29,21 @@
 //   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
 //   READ_AHEAD units that a warp reads before their use, 2 or 4: uneven rows leave a warp alone with its latency
 //   FILL       elements per access to B and C in memory, at most 4; n is a multiple of it
-#include "chunk_ring.cuh"
 #include "nnz.cuh"
 #include "pack.cuh"
+#include "ring_lanes.cuh"
 
-constexpr int kLanes = LANES;
-constexpr int kVec = VEC;
-constexpr int kWarps = WARPS;
-constexpr int kRowSteps = ROW_STEPS;
-constexpr int kBlockK = BLOCK_K;
-constexpr int kWindow = WINDOW;
-constexpr int kAhead = AHEAD;
-constexpr int kStages = STAGES;
 constexpr int kFirst = FIRST;
 constexpr int kSplit = KSPLIT;
 constexpr bool kFar = READ_AHEAD == 4;
-constexpr int kFill = FILL;
-
-constexpr int kSub = 32 / kLanes;
 constexpr int kBlockN = kLanes * kVec;
-constexpr int kPiece = 4;  // columns
-constexpr int kPieces = kVec / kPiece;
-constexpr int kPieceBytes = kLanes * 16;
-constexpr int kQuarterRows = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
-constexpr int kTwists = kQuarterRows < kPieces ? kQuarterRows : kPieces;
-constexpr int kThreads = kWarps * 32;
 constexpr int kRowWarps = kWarps / kSplit;
 constexpr int kRowRegisters = (kRowSteps * kSub + 31) / 32;
 constexpr int kRingValues = kStages * kBlockK * kBlockN;
 
-static_assert(kLanes == 2 || kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
-static_assert(kVec % kPiece == 0 && kPieces > 0 && kPieces % kTwists == 0, "a lane reads whole groups of whole pieces");
-static_assert(kPiece % kFill == 0, "FILL must divide a piece");
-static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copied while others are used");
 static_assert(kFirst > 0 && kFirst < kBlockK, "step 0 uses a part of the first chunk");
-static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
 static_assert(kWarps % kSplit == 0, "each row has KSPLIT warps");
 static_assert(READ_AHEAD == 2 || READ_AHEAD == 4, "units are used in pairs");
-
-// Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
-struct LaneBases {
-    const char* of[kTwists];
-};
 
 // Keeps an address in shared memory in its register: on sm_90 the compiler would rather ask for the block's rank in its
 // cluster, which is part of it, in every loop again.
@@ -88,7 +61,7 @@ __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const L
     Pack<float, kPiece> b[2][kPieces];
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-        const char* base = lane.of[piece % kTwists] + piece / kTwists * kTwists * kPieceBytes;
+        const char* base = lane.at(piece);
 #pragma unroll
         for (int i = 0; i < 2; ++i) b[i][piece].word = *reinterpret_cast<const int4*>(base + offsets[i]);
     }
