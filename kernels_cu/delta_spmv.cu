@@ -84,11 +84,12 @@ struct Chunk {
         far = nnz::ld_stream(all.far + at);
     }
 
-    // Twice the step to entry I.
+    // Twice the step to entry I: of the words of places the first has the first column and three steps, the others six each.
     template <int I>
     __device__ __forceinline__ int step() const {
-        constexpr int kBit = I < 4 ? 16 + 5 * (I - 1) : I < 10 ? 5 * (I - 4) : 5 * (I - 10);
-        const unsigned word = I < 4 ? near.x : I < 10 ? near.y : far;
+        constexpr int kWord = I < 4 ? 0 : I < 10 ? 1 : 2;
+        constexpr int kBit = kWord == 0 ? 16 + 5 * (I - 1) : kWord == 1 ? 5 * (I - 4) : 5 * (I - 10);
+        const unsigned word = kWord == 0 ? near.x : kWord == 1 ? near.y : far;
         return static_cast<int>((kBit == 0 ? word << 1 : word >> (kBit == 0 ? 0 : kBit - 1)) & 62u);
     }
 

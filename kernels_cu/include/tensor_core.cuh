@@ -1,7 +1,11 @@
 // What a warp does with tensor cores: fragments in and out of shared memory, and the products of a dense and of a 2:4 tile.
 // sm_80 and later; the CPU build has the same calls and computes what the instructions are specified to (PTX ISA, "Matrix
 // fragments for mma.m16n8k16" and "for sparse mma.m16n8k32"), so that a wrong fragment gives a wrong result there too. Below
-// g = lane / 4 and t = lane % 4.
+// g = lane / 4 and t = lane % 4. What a lane holds of a dense product:
+//
+//                 a, 16 x 16: columns 2t, 2t + 1 | 2t + 8, 2t + 9      b, 16 x 8, column g: rows 2t, 2t + 1     b0
+//     row g                   a[0]               | a[2]                                     2t + 8, 2t + 9      b1
+//     row g + 8               a[1]               | a[3]                c, 16 x 8: as the first two columns of a, in four floats
 //
 //   SharedAt                     an address in shared memory as one register: `shared_at(p)`, `at + bytes`, and flip(at, bits)
 //   kept(at)                     `at`, kept in its register: on sm_90 the compiler would rather ask for the block's rank in
@@ -20,8 +24,7 @@
 //   load_rows(at, r)             the same matrices as they lie: elements (g, 2t) and (g, 2t + 1)
 //   store_matrices(base, at, r)  the other way round: lane l tells how far behind `base`, in shared memory, row l % 8 of matrix
 //                                l / 8 goes, and gives elements (2t, g) and (2t + 1, g)
-//   multiply_dense(c, a, b0, b1) c += a b for a 16x16 tile a and a 16x8 tile b. a: elements (g, 2t) and (g, 2t + 1), those of
-//                                row g + 8, those of column 2t + 8, of both; b0: (2t, g) and (2t + 1, g), b1: eight rows on
+//   multiply_dense(c, a, b0, b1) c += a b for a 16x16 tile a and a 16x8 tile b
 //   multiply_tf32(c, a, b0, b1)  c += a b for a 16x8 tile a and an 8x8 tile b of fp32 numbers, whose lower 13 bits don't count.
 //                                a: elements (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); b0: (t, g), b1: (t + 4, g)
 //   multiply_tile<Pair>(c, a, b, selected)  c += a b for a 16x32 tile a, of which two of any four neighbours in a row count,

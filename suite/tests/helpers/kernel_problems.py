@@ -8,12 +8,21 @@ from on_cpu import execute, matrix, spmm_operands
 from nnzbench.core.plan import Plan
 from nnzbench.data.matrices import encodings
 from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.prune import BalancedMatrix
 from nnzbench.data.problems.networks import MobileNet
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.data.problems.reference import reference
 
 TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
+
+
+def whole_rows(packed: BalancedMatrix) -> Any:
+    """A balanced matrix with all its zeros, out of its ranges; none of its values is zero but the surplus."""
+    dense = np.zeros((packed.m, packed.k), packed.values.dtype)
+    row, part, at = np.nonzero(packed.values)
+    dense[row, part * packed.width + packed.positions[row, part, at]] = packed.values[row, part, at]
+    return dense
 
 
 def mobilenet(sparsity: float, width: float = 0.25, height: int = 33) -> Problem:

@@ -260,11 +260,6 @@ class BalancedMatrix:
         """Entries of the last range that are no surplus."""
         return min(self.keep, self.k - (self.ranges - 1) * self.width)
 
-    @property
-    def nnz(self) -> int:
-        """Nonzeros, surplus entries not counted."""
-        return self.m * ((self.ranges - 1) * self.keep + self.last_keep)
-
     @staticmethod
     def from_csr(matrix: CSR, ranges: int) -> BalancedMatrix:
         """Takes a balanced matrix apart into ranges of ceil(k / ranges) columns; fewer ranges may cover them all.
@@ -293,15 +288,6 @@ class BalancedMatrix:
         values = _as_ranges(matrix.values.reshape(matrix.m, per_row), ranges, keep, last, surplus=0)
         dtype = np.uint8 if width <= 256 else np.uint16
         return BalancedMatrix(matrix.m, matrix.k, width, values, (columns - starts).astype(dtype))
-
-    def to_csr(self) -> CSR:
-        """The same matrix in CSR, surplus entries left out."""
-        per_row = (self.ranges - 1) * self.keep + self.last_keep
-        starts = np.arange(0, self.ranges * self.width, self.width, dtype=np.int32)[:, None]
-        columns = (self.positions + starts).astype(np.int32).reshape(self.m, -1)[:, :per_row]
-        values = self.values.reshape(self.m, -1)[:, :per_row]
-        offsets = np.arange(0, self.m * per_row + 1, per_row, dtype=np.int32)
-        return CSR(self.m, self.k, offsets, columns.ravel(), values.ravel())
 
 
 def _as_ranges(rows: NDArray[Any], ranges: int, keep: int, last: int, surplus: int | None = None) -> NDArray[Any]:
