@@ -6,9 +6,10 @@
 // keeps the others, each lane's in the order in which the lane needs them, and one bit per register: a lane tests a bit and,
 // where it is set, takes the next word of its own queue. No work per element, none of it shared with other lanes, and no tile
 // of A in shared memory. Under HALVES the queue holds elements and each has a bit: a fifth fewer bytes at 70 to 90 % zeros, for
-// nearly twice the instructions. What a group holds beyond two (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to
-// further steps behind each panel, whose 32 columns are any that need them: rows of B are gathered at no cost, because a tensor
-// core's fragments of B are loaded by the address of each row. A step with no more than 16 such columns is half a step's work.
+// nearly twice the instructions; under BITMAP another tenth fewer, and lanes work the bits out. What a group holds beyond two
+// (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to further steps behind each panel, whose 32 columns are any that need
+// them: rows of B are gathered at no cost, because a tensor core's fragments of B are loaded by the address of each row. A step
+// with no more than 16 such columns is half a step's work.
 //
 // Who computes what
 //   grid    x: groups of WARPS strips, y: slices of k, z: tiles of kBlockN columns
@@ -43,6 +44,8 @@
 //   MAP_WORDS  1 or 2: chunks of 128 or 256 columns         STAGES    chunks in a warp's ring, 2 to 7
 //   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring
 //   HALVES     1: queues hold elements, MAP_WORDS is 2 or 4
+//   BITMAP     1: the same, and a bitmap of each group of four columns in place of bits and selections (`step_of`). Fewer bytes
+//              pay where memory is slow: an H100 takes 23 % longer without at 80 % zeros and 32 columns, an H200 no longer
 //   FP8        1: values are e4m3, widened to fp16 in registers; B and C are fp16, and sums are multiplied by `scale`
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16

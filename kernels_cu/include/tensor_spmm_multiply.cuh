@@ -6,11 +6,17 @@
 // A chunk of columns as they come, as a lane reads it.
 struct Plain {
     nnz::SharedAt at;  // its next entry
-    nnz::SharedAt selections;
+    nnz::SharedAt selections;  // or its bitmaps
+    int lane;
+#if !BITMAP
     unsigned bits[kMapWords];
+#endif
 
-    __device__ __forceinline__ Plain(nnz::SharedAt head, int lane)
-        : at(head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane)), selections(head + kHeadBytes + 4 * lane) {
+    __device__ __forceinline__ Plain(nnz::SharedAt head, int own_lane)
+        : at(head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * own_lane)),
+          selections(head + kHeadBytes + 4 * own_lane),
+          lane(own_lane) {
+#if !BITMAP
         if constexpr (kMapWords == 1) {
             bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
         } else if constexpr (kMapWords == 2) {
@@ -24,14 +30,21 @@ struct Plain {
             bits[2] = all.z;
             bits[3] = all.w;
         }
+#endif
     }
 
     // The registers of step Number, and what its products select.
     template <int Number>
     __device__ __forceinline__ unsigned expand_step(Registers& a) {
-        const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Number);
+        const unsigned word = nnz::load_at<unsigned>(selections + 128 * Number);
+#if BITMAP
+        const Step step = step_of(word, lane);
+        expand<0>(step.bits, at, a);
+        return step.selected;
+#else
         expand<Number % kWordSteps * kStepBits>(bits[Number / kWordSteps], at, a);
-        return selected;
+        return word;
+#endif
     }
 };
 
@@ -89,9 +102,14 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
     const nnz::SharedAt selections = head + (kHeadBytes + 16) + 64 * steps + 4 * lane;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        const unsigned selected = nnz::load_at<unsigned>(selections + 128 * step);
+        const unsigned word = nnz::load_at<unsigned>(selections + 128 * step);
+#if BITMAP
+        const auto [bits, selected] = step_of(word, lane);
+#else
+        const unsigned selected = word;
         const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / kWordSteps) * 4) >>
                               (step % kWordSteps * kStepBits);
+#endif
         const bool narrow = kind.y >> step & 1u;
         const int slot = narrow ? lane & 15 : lane;
         nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step + 2 * slot), 0);

@@ -31,10 +31,11 @@ using Product = unsigned;  // of panels and slices, divided before the first chu
 #else
 using Product = long long;
 #endif
-constexpr int kEntryBytes = HALVES || FP8 ? 2 : 4;  // of lanes' queues
-constexpr int kStepBits = HALVES ? 16 : 8;  // of a lane
+constexpr bool kOneByOne = HALVES || BITMAP;
+constexpr int kEntryBytes = kOneByOne || FP8 ? 2 : 4;  // of lanes' queues
+constexpr int kStepBits = kOneByOne ? 16 : 8;  // of a lane
 constexpr int kWordSteps = 32 / kStepBits;  // whose bits are one word
-constexpr int kSteps = kWordSteps * kMapWords;  // in a chunk
+constexpr int kSteps = BITMAP ? 4 * kMapWords : kWordSteps * kMapWords;  // in a chunk
 constexpr int kChunkK = kStepK * kSteps;
 constexpr int kPanelChunks = kPanelK / kChunkK;
 constexpr int kColumns = kBlockN / 8;  // tiles of 8 columns
@@ -51,7 +52,7 @@ constexpr int kRowBytes = kRowHalves < 64 ? 2 * kRowHalves : 128;  // of a row's
 constexpr int kBlockBytes = kPanelK * kRowBytes;  // of 8 pieces of all rows of a panel
 constexpr int kPanelBytes = kPanelK * 2 * kRowHalves;
 constexpr int kAlign = WIDE ? 1024 : 128;
-constexpr int kStartsAt = 128 * kMapWords;  // in a chunk
+constexpr int kStartsAt = BITMAP ? 0 : 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
 [[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
@@ -68,7 +69,7 @@ constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of s
 constexpr int kBatchSlices = kSums < 4 ? 8 : 4;  // of so many slices
 #endif
 
-static_assert(!FP8 || !(HALVES || TF32 || BF16), "two values of FP8 make a register of fp16");
+static_assert(!FP8 || !(kOneByOne || TF32 || BF16), "two values of FP8 make a register of fp16");
 static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
 static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");
 static_assert(kMapWords == 1 || kMapWords == 2 || kMapWords == 4, "a lane reads its bits at once");

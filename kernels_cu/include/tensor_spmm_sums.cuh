@@ -56,20 +56,33 @@ __device__ __forceinline__ void for_each_element(const uint4* stream, const int*
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps;
                      ++i) {  // registers of the lane, four of them of the row's tile, two of the row
-                    const int step = i / 8, tile = i / 4 % 2, q = i / 2 % 2, half = i % 2;
-                    const bool own = tile == row / 16 && half == row / 8 % 2;
+                    const int step = i / 8, half = (BITMAP ? i / 4 : i) % 2;
+                    const int tile = (BITMAP ? i / 2 : i / 4) % 2, q = (BITMAP ? i : i / 2) % 2;
+                    const auto give = [&](int at, const char* value) {
+                        if (tile != row / 16 || half != row / 8 % 2) return;
+                        const int k = gathered ? columns[step * 32 + at] : in_panel * kChunkK + step * kStepK + at;
+                        use(panel * kPanelK + k, value_at(value));
+                    };
+#if BITMAP
+                    const unsigned map = selections[step * 32 + lane] >> (16 * half + 8 * tile + 4 * q);
+                    for (int place = 0; place < 4; ++place) {
+                        if ((map >> place & 1u) == 0) continue;
+                        give(16 * q + 4 * t + place, next);
+                        next += kEntryBytes;
+                    }
+#else
                     const int bit = i * (kStepBits / 8);
                     const unsigned set = words[TF32 ? bit / 32 * 32 + lane : lane * kMapWords + bit / 32] >> bit % 32;
                     const unsigned selected =
                         TF32 ? 0 : selections[step * 32 + row % 8 * 4 + 2 * tile + q] >> (16 * half + 4 * t);
                     for (int h = 0; h < (TF32 ? 1 : 2); ++h) {
                         if ((set >> (HALVES ? h : 0) & 1u) == 0) continue;
-                        const int at = TF32 ? 2 * t + q : 16 * q + 4 * t + (selected >> 2 * h & 3);
-                        const int k = gathered ? columns[step * 32 + at] : in_panel * kChunkK + step * kStepK + at;
-                        if (own) use(panel * kPanelK + k, value_at(next + (HALVES ? 0 : kEntryBytes / 2 * h)));
+                        give(TF32 ? 2 * t + q : 16 * q + 4 * t + (selected >> 2 * h & 3),
+                             next + (HALVES ? 0 : kEntryBytes / 2 * h));
                         if (HALVES) next += kEntryBytes;
                     }
                     if (!HALVES && (set & 1u) != 0) next += kEntryBytes;
+#endif
                 }
             }
         }

@@ -257,10 +257,12 @@ TILINGS = (
     Tensor(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
     Tensor(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
     Tensor(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
-    Tensor(8, 4, 4, 2, 256, 1, 1, 2, halves=True),
-    Tensor(32, 4, 2, 3, 128, 2, 1, 2, wide=True, halves=True),
+    Tensor(8, 4, 4, 2, 256, 1, 1, 2, form="halves"),
+    Tensor(32, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
+    Tensor(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
+    Tensor(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
     Tensor(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True, dealt=True),
-    Tensor(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, halves=True, early=True),
+    Tensor(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
     Tensor(32, 4, 2, 3, 256, 2, 1, 2, wide=True, early=True, spread=True, dealt=True),
     Tensor(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
     Tensor(8, 4, 2, 3, 256, 2, 1, 1, bulk=False, fp8=True),
@@ -278,12 +280,12 @@ TF32 = (
 TENSOR_CASES = (
     ((70, 300, 7, 0.1), 0), ((33, 520, 1, 0.2), 0), ((37, 65, 16, 0.3), 1), ((1, 300, 12, 0.5), 1),
     ((65, 390, 30, 0.25), 2), ((40, 129, 49, 0.2), 3), ((20, 257, 104, 0.4), 4), ((32, 64, 130, 1.0), 5),
-    ((70, 520, 7, 0.3), 6), ((65, 390, 12, 0.6), 7), ((70, 390, 7, 0.2), 8), ((33, 520, 1, 0.2), 8),
-    ((1, 300, 12, 0.5), 9), ((65, 700, 30, 0.25), 10), ((40, 390, 104, 0.3), 11), ((32, 640, 49, 1.0), 10),
-    ((70, 520, 7, 0.3), 12), ((65, 390, 12, 0.6), 13), ((33, 300, 30, 1.0), 14),
-    *(((41, 190, 16, 0.3), at) for at in (0, 1)),
+    ((70, 520, 7, 0.3), 6), ((65, 390, 12, 0.6), 7), ((70, 520, 7, 0.3), 8), ((65, 390, 12, 0.6), 9),
+    ((70, 390, 7, 0.2), 10), ((33, 520, 1, 0.2), 10), ((1, 300, 12, 0.5), 11), ((65, 700, 30, 0.25), 12),
+    ((40, 390, 104, 0.3), 13), ((32, 640, 49, 1.0), 12), ((70, 520, 7, 0.3), 14), ((65, 390, 12, 0.6), 15),
+    ((33, 300, 30, 1.0), 16), *(((41, 190, 16, 0.3), at) for at in (0, 1)),
 )  # fmt: skip
-CLEAN = ((0, 7, 300), (1, 16, 300), (2, 20, 300), (10, 30, 520), (13, 16, 300))
+CLEAN = ((0, 7, 300), (1, 16, 300), (2, 20, 300), (12, 30, 520), (15, 16, 300))
 
 
 def tensor_dtype(tiling: Tensor) -> str:
@@ -382,8 +384,13 @@ ALONE = [
     *cases("row_split", ((45, 290, 33, 0.1),)),
     *cases("balanced", *(((8, 370, n, 0.2), (32, one, None)) for n, one in ((1, QUEUE), (1, LOADS), (1, None)))),
     *cases("balanced", ((8, 370, 40, 0.2), (32, balanced.WideTiling(8, 4, 2, 1), None))),
-    *cases("tensor_spmm", *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (0, 2, 3, 6, 8))),
-    *cases("tensor_spmm", *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (12, 13))),
+    *cases(
+        "tensor_spmm", *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (0, 2, 3, 6, 8, 10))
+    ),
+    *cases(
+        "tensor_spmm",
+        *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (0, 2, 3, 6, 8, 10, 14, 15)),
+    ),
     *cases("tensor_spmm", ((45, 290, 11, 0.3), TF32[2])),
     *cases("delta_spmv", ((200, 700, 1, 0.02), 4, "f16")),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -20,9 +20,12 @@ from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.strips import (
+    FORMS,
+    FP8_FORMS,
     MOST_BYTES,
     STEP_COLUMNS,
     STRIP_ROWS,
+    Form,
     Strips,
     chunk_columns,
     pack,
@@ -50,7 +53,7 @@ _WIDE_COLUMNS = 32
 class TensorTiling(TileConfiguration):
     """Compile-time shape of `tensor_spmm.cu`, whose header explains the defines of the same names, and the slices."""
 
-    DEFINES: ClassVar = {"slices": "", "separate": "", "dealt": ""}
+    DEFINES: ClassVar = {"slices": "", "separate": "", "form": "", "dealt": ""}
     block_n: int
     warps: int
     map_words: int
@@ -66,13 +69,13 @@ class TensorTiling(TileConfiguration):
     bulk: bool = True
     ahead: int = 4
     tf32: bool = False
-    halves: bool = False
+    form: Form = "words"
     early: bool = False
     """Each warp's first chunk from a place that it need not look up."""
     spread: bool = False
     """The warps of a strip share the adding of slices, where all blocks run at once."""
     dealt: bool = False
-    """Packed words lie so that lanes seldom meet in a bank; of whole registers in 16-bit types."""
+    """Packed words lie so that lanes seldom meet in a bank; of form "words" in 16-bit types."""
     fp8: bool = False
     """Values are e4m3, B and C fp16."""
 
@@ -91,21 +94,21 @@ class TensorTiling(TileConfiguration):
 
     @property
     def chunk_columns(self) -> int:
-        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.halves)
+        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
 
     def packed(self, matrix: CSR, shared: SharedWork, most_bytes: int = MOST_BYTES) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same.
 
         Raises `Unsupported` where a chunk has more than `most_bytes`.
         """
-        sizes, how = (self.map_words, self.panel_k), (self.halves, self.dealt, self.fp8)
+        sizes, how = (self.map_words, self.panel_k), (self.form, self.dealt, self.fp8)
         multiple = self.warps if self.wide else 1
 
         def made() -> Strips:
             if self.tf32:
                 return tf32_strips.pack(matrix, *sizes)
             values = stored_weights(matrix.values, "f8" if self.fp8 else "")
-            return pack(matrix.with_values(values), *sizes, multiple, self.halves, self.dealt, self.fp8, most_bytes)
+            return pack(matrix.with_values(values), *sizes, multiple, self.form, self.dealt, self.fp8, most_bytes)
 
         key = ("tensor_spmm", self.tf32, *sizes, strip_count(matrix.m, multiple), *how)
         packed = shared.once_for(matrix, key, made)
@@ -121,7 +124,7 @@ class TensorTiling(TileConfiguration):
     def name(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
-        text += "_e4m3" * self.fp8 + "_halves" * self.halves + "_add" * self.separate
+        text += "_e4m3" * self.fp8 + f"_{self.form}" * (self.form != "words") + "_add" * self.separate
         return text + "_wide" * self.wide + "_early" * self.early + "_spread" * self.spread + "_dealt" * self.dealt
 
 
@@ -134,7 +137,7 @@ class Shape(NamedTuple):
     panel_k: int
     panels: int
     blocks: int
-    halves: bool = False
+    form: Form = "words"
     early: bool = False
     """Whether its first tiling is also tried `early`."""
 
@@ -142,16 +145,18 @@ class Shape(NamedTuple):
 # by columns at most, the likeliest first, the last one for small matrices and architectures with little shared memory
 _SHAPES = {
     8: (
-        Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 4, 1024, 2, 2, halves=True), Shape(8, 8, 1, 1024, 2, 2),
-        Shape(8, 8, 2, 1024, 2, 2, halves=True), Shape(8, 4, 1, 512, 2, 1),
+        Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
+        Shape(8, 8, 1, 1024, 2, 2, "bitmap"), Shape(8, 8, 4, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2),
+        Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 4, 1, 512, 2, 1),
     ),
     16: (
-        Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 2, 1024, 2, 2, halves=True), Shape(16, 8, 2, 512, 2, 2),
+        Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
+        Shape(16, 8, 2, 512, 2, 2, "bitmap"), Shape(16, 8, 2, 1024, 2, 2, "halves"), Shape(16, 8, 2, 512, 2, 2),
         Shape(16, 8, 1, 512, 2, 2), Shape(16, 4, 1, 256, 2, 1),
     ),
     32: (
         Shape(32, 8, 1, 512, 2, 2), Shape(32, 16, 2, 512, 2, 1), Shape(32, 16, 1, 512, 2, 1),
-        Shape(32, 4, 1, 256, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"), Shape(32, 4, 1, 256, 2, 1),
     ),
     64: (
         Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1),
@@ -202,9 +207,9 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
     All blocks of a tiling with slices run at once.
     """
     tf32, fp8 = math == "tf32", math == "f8"
-    if fp8 and shape.halves:
+    if fp8 and shape.form not in FP8_FORMS:
         return []
-    dealt = not (shape.halves or tf32 or fp8)
+    dealt = shape.form == "words" and not (tf32 or fp8)
     known = {"stages": 0, "slices": 1, "tf32": tf32, "fp8": fp8, "early": False, "dealt": dealt}
     tiling = TensorTiling(**{**shape._asdict(), **known})
     pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
@@ -298,6 +303,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: TensorTiling, shared
         defines={
             "FILL": math.gcd(problem.n * tiling.element_bytes // 2, 8),
             "BF16": int(problem.dtype == "bf16"),
+            "HALVES": int(tiling.form == "halves"),
+            "BITMAP": int(tiling.form == "bitmap"),
             "BIAS": 0,
             **({} if tiling.tf32 else {"TOKENS": 0}),
         },
@@ -330,9 +337,8 @@ def plans(
 
 _FEWEST_STEPS = 1e-4
 _STEP_WEIGHTS = STRIP_ROWS * STEP_COLUMNS
-_STEP_BYTES = {"words": 32 * (4 + 1), "halves": 32 * (4 + 2), "bitmap": 32 * 4}
-"""Of each lane its selection, and a bit per register, or per element of one. Bitmaps, which recorded rows have, were
-both in one; limits are of the smallest form that there was."""
+_STEP_BYTES: Mapping[Form, int] = {"words": 32 * (4 + 1), "halves": 32 * (4 + 2), "bitmap": 32 * 4}
+"""Of each lane its selection, and a bit per register, or per element of one; or its bitmaps."""
 _CHUNK_STEPS = 8
 _CHUNK_BYTES = 32 * 2
 """Of each lane where its words start."""
@@ -361,7 +367,7 @@ def words_per_weight(density: float) -> float:
     return sum(steps * (1 - (1 - share) ** 4) / 4 for steps, share in _rounds(density))
 
 
-def bytes_per_weight(density: float, form: str, value_bytes: int = 2) -> float:
+def bytes_per_weight(density: float, form: Form, value_bytes: int = 2) -> float:
     """Bytes of the packed matrix per weight, zeros counted: entries, bits, selections, starts, and gathered columns."""
     steps = sum(steps for steps, _ in _rounds(density))
     per_step = _STEP_BYTES[form] + _CHUNK_BYTES / _CHUNK_STEPS
@@ -375,7 +381,7 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     if weights == 0:
         return 0
     value_bytes = ITEM_BYTES[problem.dtype]
-    forms = [*_STEP_BYTES] if value_bytes > 1 else ["words"]
+    forms = FORMS if value_bytes > 1 else FP8_FORMS
     least = min(bytes_per_weight(nnz / weights, form, value_bytes) for form in forms)
     return round(weights * least) - value_bytes * nnz
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,12 @@ _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
+Form = Literal["words", "halves", "bitmap"]
+"""What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for
+each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
+from which lanes work out both those bits and what to select."""
+FORMS: tuple[Form, ...] = get_args(Form)
+FP8_FORMS: tuple[Form, ...] = ("words",)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,8 @@ class _Steps:
     words: Uint32s
     """(steps, lanes, 8)"""
     selected: Uint32s
-    """(steps, lanes)"""
+    """(steps, lanes); of form "bitmap" eight groups of four columns: 4 q + t of row 16 i + 8 h + g in bits
+    16 h + 8 i + 4 q."""
     columns: _HALVES
     """(steps, 32) of the panel, only of gathered steps."""
     panel: Int64s
@@ -191,9 +198,9 @@ _ENOUGH, _SMALLEST = _fewest_left()
 _CHOICES = _FIRST | _SECOND << 2 | _LEFT << 4
 
 
-def chunk_columns(map_words: int, halves: bool = False) -> int:
-    """Columns of a chunk in which each lane has `map_words` words of bits."""
-    return (2 if halves else 4) * STEP_COLUMNS * map_words
+def chunk_columns(map_words: int, form: Form = "words") -> int:
+    """Columns of a chunk in which each lane has `map_words` words of bits, or four times as many bitmaps."""
+    return (2 if form == "halves" else 4) * STEP_COLUMNS * map_words
 
 
 def pack(
@@ -201,32 +208,31 @@ def pack(
     map_words: int,
     panel_columns: int,
     multiple: int = 1,
-    halves: bool = False,
+    form: Form = "words",
     dealt: bool = False,
     fp8: bool = False,
     most_bytes: int = MOST_BYTES,
 ) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    Lanes' queues hold whole registers, two elements of which one may be 0, with a bit for each; under `halves` elements
-    one by one, with a bit for each place in a register. `fp8`: the values' lower bytes alone count and are kept.
+    `fp8`: their lower bytes alone count and are kept.
 
     A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. `dealt`:
-    lanes' words lie so that lanes seldom meet in a bank; of whole registers with at most two words of bits. Some strips
-    at a time, on all cores. Raises `Unsupported` as soon as a chunk has more than `most_bytes`, and `ValueError` where
-    the packed matrix has 2^31 or more units of 16 bytes.
+    lanes' words lie so that lanes seldom meet in a bank; of "words" with at most two words of bits. Some strips at a
+    time, on all cores. Raises `Unsupported` as soon as a chunk has more than `most_bytes`, and `ValueError` where the
+    packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
-    chunk_steps = chunk_columns(map_words, halves) // STEP_COLUMNS
+    chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
 
     def some(part: Part) -> tuple[Uint32s, Int64s, Int64s]:
         first, last, _ = part[0].indices(strips)
-        made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns)]
-        made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
+        made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns, form)]
+        made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns, form)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
-        chunks, size, of_panel = _chunks(held, plain, chunk_steps, (last - first) * panels, halves, dealt, fp8)
+        chunks, size, of_panel = _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
         require_room(16 * int(size.max(initial=0)), most_bytes)
         return chunks, size, of_panel
 
@@ -277,11 +283,11 @@ _Left = tuple[Int64s, Int64s, Int64s, _HALVES]
 """Entries left over: panel (of all strips), row of the strip, column of the panel, value."""
 
 
-def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) -> tuple[_Steps, _Left]:
+def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int, form: Form) -> tuple[_Steps, _Left]:
     """All columns as they come."""
     panel_of_step = np.arange(steps) * STEP_COLUMNS // panel_columns
     panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
-    words, selected, (strip, row, column) = _expand(dense)
+    words, selected, (strip, row, column) = _expand(dense, form)
     none = np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16)
     made = _Steps(words, selected, none, panel, np.zeros(panel.size, dtype=bool))
     of_strip = strip * panels + column // panel_columns
@@ -289,7 +295,7 @@ def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) ->
 
 
 def _gathered_steps(
-    panel: Int64s, row: Int64s, column: Int64s, value: _HALVES, panels: int, panel_columns: int
+    panel: Int64s, row: Int64s, column: Int64s, value: _HALVES, panels: int, panel_columns: int, form: Form
 ) -> Iterator[tuple[_Steps, _Left]]:
     """Rounds of steps that hold any 32 columns of a panel, until nothing is left over."""
     while panel.size:
@@ -317,7 +323,7 @@ def _gathered_steps(
         columns = np.zeros((len(tiles), STEP_COLUMNS), dtype=np.uint16)
         columns += np.repeat(keys[order[begin]] % panel_columns, needed)[:, None].astype(np.uint16)  # of unused slots
         columns.ravel()[place] = keys % panel_columns
-        words, selected, (step, row, slot) = _expand(tiles)
+        words, selected, (step, row, slot) = _expand(tiles, form)
         of_step = np.repeat(of_key[begin], needed)
         panel, column, value = of_step[step], columns[step, slot].astype(np.int64), tiles[step, row, slot]
         yield _Steps(words, selected, columns, of_step, narrow), (panel, row, column, value)
@@ -326,7 +332,7 @@ def _gathered_steps(
 _Places = tuple[Int64s, Int64s, Int64s]
 
 
-def _expand(dense: _HALVES) -> tuple[Uint32s, Uint32s, _Places]:
+def _expand(dense: _HALVES, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
     """The registers of (strips, 32, columns) by steps, what selects them, and where entries are not held.
 
     A group of four is one 64-bit word, from which the two elements of a register are shifted. Which two are held is
@@ -348,9 +354,12 @@ def _expand(dense: _HALVES) -> tuple[Uint32s, Uint32s, _Places]:
     # register 4 i + 2 q + h of lane 4 g + t
     words = low.astype(np.uint32).reshape(shape).transpose(0, 4, 3, 6, 1, 5, 2).reshape(strips * steps, _LANES, 8)
     left = choice >> 4
-    # lane 4 g + 2 i + q has groups 4 q + t of rows g and g + 8 of tile i, in bits 16 h + 4 t
-    places = (choice & 15).reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
-    told = places[..., 0::2] | places[..., 1::2] << 4
+    if form == "bitmap":  # lane 4 g + t has its bits in the order of h, i and q
+        kept = (pattern.astype(np.uint8) & ~left).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
+        told = (kept[..., 0] | kept[..., 1] << 4).reshape(strips * steps, _LANES, 4)
+    else:  # lane 4 g + 2 i + q has groups 4 q + t of rows g and g + 8 of tile i, in bits 16 h + 4 t
+        places = (choice & 15).reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
+        told = places[..., 0::2] | places[..., 1::2] << 4
     some = np.flatnonzero(left)
     entry, place = np.nonzero(left.ravel()[some, None] >> np.arange(4, dtype=np.uint8) & 1)
     strip, row, column = np.unravel_index(some[entry], left.shape)
@@ -363,7 +372,7 @@ def _joined(parts: list[_Steps]) -> _Steps:
 
 
 def _chunks(
-    held: _Steps, plain: int, chunk_steps: int, panels: int, halves: bool, dealt: bool, fp8: bool
+    held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form, dealt: bool, fp8: bool
 ) -> tuple[Uint32s, Int64s, Int64s]:
     """The chunks of all panels: their units, (units, 4), how many each has, and how many chunks each panel has.
 
@@ -382,9 +391,11 @@ def _chunks(
     chunk = np.repeat(np.arange(first.size), count)  # of each step
     in_chunk = index % chunk_steps
 
+    if form == "bitmap":  # registers in the order of h, i and q
+        words = np.ascontiguousarray(words.reshape(-1, _LANES, 2, 2, 2).transpose(0, 1, 4, 2, 3)).reshape(words.shape)
     if fp8:
         words = (words | words >> 8).astype("<u2")  # two bytes from two halves
-    entries = words.view("<u2") if halves else words  # (steps, lanes, 8 or 16)
+    entries = words.view("<u2") if form in ("halves", "bitmap") else words  # (steps, lanes, 8 or 16)
     slots = entries.shape[2]
     there = (entries != 0).ravel()
     step_bits = np.packbits(there, bitorder="little").reshape(-1, _LANES, slots // 8)
@@ -398,8 +409,8 @@ def _chunks(
     if dealt:
         lane_start = dealt_starts(bits.reshape(first.size, _LANES, chunk_steps).view(f"<u{chunk_steps}")[..., 0])
 
-    # words: bits, starts, for gathered steps their count and columns, selections; then the entries
-    map_words = _LANES * chunk_steps * slots // 32
+    # words: bits unless bitmaps tell, starts, for gathered steps their count and columns, selections; then the entries
+    map_words = 0 if form == "bitmap" else _LANES * chunk_steps * slots // 32
     head = map_words + _LANES // 2
     extra = gathered[first] * (4 + count * (STEP_COLUMNS // 2))
     per_word = 4 // entries.itemsize
@@ -407,7 +418,8 @@ def _chunks(
     size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
-    out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
+    if map_words:
+        out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
     starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")
     out[at[:, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
     some = gathered[first]

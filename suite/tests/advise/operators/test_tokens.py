@@ -96,7 +96,7 @@ def test_every_panel_of_a_slice_is_turned(n, panel_k, panels):
     layer = api.as_layer(matrix(M, 1500, 0.2).to_dense())
     problem = layer.problem("spmm", n, "f16")
     operands = layer.operands(problem)
-    some = next(one for one in tilings(problem, operands.sparse, "sm_80") if not one.halves)
+    some = next(one for one in tilings(problem, operands.sparse, "sm_80") if one.form == "words")
     tiling = replace(
         some, panel_k=panel_k, panels=panels, slices=1, stages=2, early=False, spread=False, separate=False
     )
