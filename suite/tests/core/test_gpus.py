@@ -6,7 +6,7 @@ import re
 import pytest
 
 from nnzbench.core.architectures import ARCHITECTURES, sm_count
-from nnzbench.core.gpus import Peaks, data_sheets, generation, gpu, gpus, median_peaks, sheet_peaks
+from nnzbench.core.gpus import Peaks, data_sheets, generation, gpu, gpus, median_peaks, peaks_of, sheet_peaks
 from nnzbench.core.plan import Unsupported
 
 
@@ -74,6 +74,11 @@ def test_rates_of_a_data_sheet_are_by_arithmetic_and_none_where_it_has_none():
     assert oldest.slug not in gpus()  # no kernel here is made for it
     assert math.isnan(sheet_peaks("no-such-gpu").tflops("f32"))
     assert (generation(oldest.slug), generation("no-such-gpu")) == (52, math.inf)
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, math.nan, math.inf, "12", None])
+def test_a_rate_that_is_no_number_above_zero_is_none(rate):
+    assert peaks_of({"peaks": {"copy_gbs": rate, "l2_gbs": 7000}}) == Peaks(l2_gbs=7000)
 
 
 def test_several_runs_peaks_are_their_medians():
