@@ -10,7 +10,7 @@ from fake_records import record
 
 from nnzbench.results.data import Data
 from nnzbench.results.result_set import load
-from nnzbench.results.selector import kernel
+from nnzbench.results.selector import Selector, kernel
 from nnzbench.results.table import Comparison, compare, pairs
 
 NAMES = ("cublas", "cusparse", "sputnik")
@@ -41,21 +41,21 @@ def loaded(tmp_path, rows):
 def test_facts_are_those_of_brute_force(tmp_path, seed):
     rows = made(seed)
     data = loaded(tmp_path, rows)
-    sides = {kernel(name).label: name for name in NAMES}
-    every = tuple(map(kernel, NAMES))
+    every = (*map(kernel, NAMES), Selector("libraries", NAMES[:2]))
+    sides = {one.label: one.kernels for one in every}
     facts = compare(data, Comparison(every, every)).set_index(["subject", "baseline", "policy"])
     wanted = {}
     for subject, baseline, policy in itertools.product(sides, sides, POLICIES):
         least, tuned = {}, {}
-        for row in rows:
-            if row.policy == policy and row.kernel in (sides[subject], sides[baseline]):
-                key = row.problem, row.kernel
+        for row, side in itertools.product(rows, (subject, baseline)):
+            if row.policy == policy and row.kernel in sides[side]:
+                key = row.problem, side
                 least[key] = min(row.median_us, least.get(key, math.inf))
                 tuned[row.problem] = tuned.get(row.problem, True) and row.search == "all"
         ratios = {
-            problem: least[problem, sides[baseline]] / least[problem, sides[subject]]
+            problem: least[problem, baseline] / least[problem, subject]
             for problem in "pqrstu"
-            if {(problem, sides[subject]), (problem, sides[baseline])} <= least.keys()
+            if {(problem, subject), (problem, baseline)} <= least.keys()
         }
         if subject != baseline and ratios:
             of = ratios.values()
