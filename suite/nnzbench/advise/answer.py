@@ -115,17 +115,17 @@ class Beside:
 
     math: str
     dense_us: float
+    kernel: str = ""
+    """The dense kernel; empty where the time is only what memory takes for the bytes."""
     sparse_us: float | None = None
     """Of the fastest sparse kernel in that arithmetic, where it was asked for."""
-    by_bytes: bool = False
-    """Whether it is only what memory takes for the bytes."""
     zeros: float | None = None
     """Share of zeros from which on the fastest sparse kernel in the answer's own type takes no longer than dense so."""
 
     @property
     def text(self) -> str:
         """Such as `FP8 dense 9.1 us (sparse from 85 % zeros)`."""
-        how = ", by its bytes alone" if self.by_bytes else ""
+        how = f" in {about(self.kernel).label.split()[0]}" if self.kernel else ", by its bytes alone"
         than = "sparse wins at no zeros" if self.zeros is None else f"sparse wins from {100 * self.zeros:.0f} % zeros"
         return f"{math_words(self.math)} dense takes about {estimated_us(self.dense_us)}{how} ({than})"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -58,6 +57,8 @@ Point = tuple[int, float, float]
 NEAR_SHOWN = 3
 _ROWS = 64
 """Of a matrix that are enough to tell whether a kernel takes a width."""
+_FEWER_BITS: dict[str, DType] = {"f8": "f8", "i4": "f16"}
+"""Arithmetics of weights in fewer bits, and the type of the problems that they are recorded as."""
 _TYPES: tuple[DType, ...] = ("f32", "f16", "bf16")
 _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(1 + round(2 * math.log2(WIDEST)))}))
 """Widths that the crossover is looked for at."""
@@ -93,6 +94,14 @@ def _too_little(question: Question, dtype: DType, recorded: Recorded, widths: tu
         f"too little of {question.op} in {dtype} is recorded on {recorded.gpu} to estimate from (fewer than "
         f"{FEWEST} problems of every kernel)" + (f"; enough with --dtype {' or '.join(enough)}" if enough else "")
     )
+
+
+def beside(layer: Layer, question: Question, dtype: DType, recorded: Recorded, n: int) -> tuple[Beside, ...]:
+    """What fewer bits of the layer take, for an answer that is measured."""
+    asked = _Asked(layer, question, dtype, recorded, False)
+    problem = layer.problem(question.op, n, dtype, question.image)
+    sizes = Sizes(problem.m, problem.k, problem.n, layer.matrix.nnz, layer.kind)
+    return asked.beside("stream", problem, sizes)
 
 
 class _Asked:
@@ -146,16 +155,18 @@ class _Asked:
         entries += [one for one in map(self._unknown, self._names) if one and one.kernel not in known]
         best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
         nearby = near.get((best.kernel, best.math), ()) if best else ()
-        beside = self._beside(policy, problem, sizes)
-        return Width(n, ranked(entries), near=nearby, pruned=self._pruned(problem, sizes), beside=beside)
+        return Width(
+            n,
+            ranked(entries),
+            near=nearby,
+            pruned=self._pruned(problem, sizes),
+            beside=self.beside(policy, problem, sizes),
+        )
 
     def _policy(self, models: Models, sizes: Sizes) -> str:
         """What times are ranked by: streamed, as a model sees its weights, where both sides are known so; else hot."""
-        sides = {about(key[0]).work == "dense" for key, model in models.items() if self._streams(key, model, sizes)}
-        return "stream" if len(sides) == 2 else "hot"
-
-    def _streams(self, key: tuple[str, str, str], model: Model, sizes: Sizes) -> bool:
-        return key[1:] == (self._dtype, "stream") and not model.guess(sizes)
+        known = [key[0] for key, one in models.items() if key[1:] == (self._dtype, "stream") and not one.guess(sizes)]
+        return "stream" if len({about(kernel).work == "dense" for kernel in known}) == 2 else "hot"
 
     def _finished(
         self,
@@ -318,42 +329,35 @@ class _Asked:
         matrix = self._layer.matrix
         return stored_bytes(kernel, problem, matrix.m, matrix.k, matrix.nnz)
 
-    def _beside(self, policy: str, problem: Problem, sizes: Sizes) -> tuple[Beside, ...]:
+    def beside(self, policy: str, problem: Problem, sizes: Sizes) -> tuple[Beside, ...]:
         """What fewer bits take: of fp32 the fastest of either side in fp16, of all dense weights in FP8 and INT4."""
-        found: list[Beside] = []
         if self._question.op != "spmm" or self._question.kernels is not None:
             return ()
+        found: list[Beside] = []
+        sheet = self._recorded.sheet
         if self._dtype == "f32":
             halves = self._recorded.models("spmm", "f16")
-            sides = [self._least(halves, ("f16",), policy, dense, sizes)[0] for dense in (True, False)]
-            if sides[0] < math.inf:
-                found.append(Beside("f16", sides[0], sides[1] if sides[1] < math.inf else None))
-        elements, sheet = problem.m * problem.k, self._recorded.sheet
-        for math_class, bits, dtype in (("f8", 8, "f8"), ("i4", 4, "f16")):
-            if math_class == "f8" and sheet is not None and not sheet.rate("f8"):
-                continue
-            models = self._recorded.models("spmm", cast(DType, dtype))
-            us, by_bytes = self._least(models, (math_class,), policy, True, sizes)[0], False
-            if (us == math.inf or math_class == "i4") and sheet is not None:  # of INT4 there is no fast kernel's record
-                if policy != "stream":
-                    continue
-                moved = elements * bits / 8 + 2 * problem.n * (problem.m + problem.k)
-                us, by_bytes = max(moved * 1e-3 / sheet.bandwidth_gbs, self._recorded.least_us(policy)), True
-            if us < math.inf:
-                found.append(Beside(math_class, us, by_bytes=by_bytes, zeros=self._from_zeros(us, policy, sizes)))
+            (us, by), (sparse, _) = (self._least(halves, "f16", policy, dense, sizes) for dense in (True, False))
+            found += [Beside("f16", us, by, sparse if sparse < math.inf else None)] if by else []
+        for math_class, dtype in _FEWER_BITS.items():
+            if math_class != "f8" or sheet is None or sheet.rate("f8"):
+                us, by = self._least(self._recorded.models("spmm", dtype), math_class, policy, True, sizes)
+                found += [Beside(math_class, us, by, zeros=self._from_zeros(us, policy, sizes))] if by else []
+        if sheet is not None and policy == "stream":  # of INT4 no fast kernel is recorded
+            moved = problem.m * problem.k / 2 + 2 * problem.n * (problem.m + problem.k)
+            us = max(moved * 1e-3 / sheet.bandwidth_gbs, self._recorded.least_us(policy))
+            found.append(Beside("i4", us, zeros=self._from_zeros(us, policy, sizes)))
         return tuple(found)
 
-    def _least(
-        self, models: Models, maths: tuple[str, ...], policy: str, dense: bool, sizes: Sizes
-    ) -> tuple[float, Model | None]:
-        """The least time of a side's kernels that is no guess, and whose it is; infinity where there is none."""
+    def _least(self, models: Models, math_class: str, policy: str, dense: bool, sizes: Sizes) -> tuple[float, str]:
+        """The least time of a side's kernels that is no guess, and whose; infinity and no name where there is none."""
         side = [
-            (float(model.at([sizes])[0]), at, model)
-            for at, (key, model) in enumerate(models.items())
-            if key[1] in maths and key[2] == policy and (about(key[0]).work == "dense") == dense
+            (float(model.at([sizes])[0]), key[0])
+            for key, model in models.items()
+            if key[1:] == (math_class, policy) and (about(key[0]).work == "dense") == dense
             if not model.guess(sizes) and (dense or about(key[0]).pattern in ("", sizes.kind))
         ]
-        return (min(side)[0], min(side)[2]) if side else (math.inf, None)
+        return min(side, default=(math.inf, ""))
 
     def _from_zeros(self, us: float, policy: str, sizes: Sizes) -> float | None:
         """Share of zeros from which on the fastest sparse kernel takes no longer; None where it does at none."""
@@ -445,7 +449,7 @@ class Takers:
         """Why the kernel refuses the matrix (empty where it takes it), and the bytes that it keeps where it tells."""
         key = (kernel, problem.n)
         if key not in self._known:
-            reason, size = "not asked", cast(int | None, None)
+            reason, size = "not asked", None
             if kernel in self._took and not whole and problem.op in ("spmm", "spmv"):
                 reason, _ = self._ask(kernel, self._part, replace(problem, m=self._part.matrix.m))
                 size = self._took[kernel]

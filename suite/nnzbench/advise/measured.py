@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
+from nnzbench.advise.estimate import beside
 from nnzbench.advise.layer import EXPERIMENT, Layer, Question
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import Recorded, load, usual_folders
@@ -170,6 +171,8 @@ def answer(
             progress.start(f"{layer.label}, N = {one.n}, compiled since", len(names))
             one.search.settle(share(len(late) - at))
         widths += [one.width() for one in asked]
+        if known is not None and question.op == "spmm" and not question.packs:
+            widths = [replace(one, beside=beside(layer, question, dtype, known, one.n)) for one in widths]
     points = _points(widths, dtype)
     if looks_further:
         for _ in range(MOST_EXTRA):

@@ -350,10 +350,14 @@ def test_streamed_times_rank_where_both_sides_have_them_and_fewer_bits_stand_bes
     assert both.verdict(width).chosen.kernel == "cublas"
     assert found["sputnik"].us == found["sputnik"].stream_us == pytest.approx(8 * found["sputnik"].hot_us, rel=0.1)
     fp8, int4 = width.beside
-    assert (fp8.math, fp8.by_bytes, int4.math, int4.by_bytes) == ("f8", False, "i4", True)
+    assert (fp8.math, fp8.kernel, int4.math, int4.kernel) == ("f8", "cublaslt", "i4", "")
     assert fp8.dense_us < 0.75 * found["cublas"].us
     assert fp8.zeros is None or fp8.zeros > 0.9
     assert "FP8 dense takes about" in fp8.text
+    assert "by its bytes alone" in int4.text
+    (layer,) = layers.load(["768x1536@0.9"])
+    known = beside("again", streamed)
+    assert estimate.beside(layer, Question((32,)), "f32", known, 32)[0].math == "f8"  # beside what is measured
 
 
 @pytest.mark.parametrize("gpu", ["h200", "a100", "RTX4090", "L4"])
