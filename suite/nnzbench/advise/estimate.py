@@ -218,7 +218,8 @@ class _Asked:
             return None, ""
         there = self._recorded.on_source.models(self._question.op, self._dtype)
         hot = {key[:2]: model for key, model in there.items() if key[1:] == (self._dtype, "hot")}
-        us = {key: float(model.at([sizes])[0]) for key, model in hot.items() if not model.guess(sizes)}
+        asked = {key: one for key, one in hot.items() if key in unknown or about(key[0]).work == "dense"}
+        us = {key: float(model.at([sizes])[0]) for key, model in asked.items() if not model.guess(sizes)}
         dense = min((one for key, one in us.items() if about(key[0]).work == "dense"), default=0.0)
         sparse = [key for key in sorted(unknown) if about(key[0]).work != "dense"]
         ahead = {key: us[key] for key in sparse if us.get(key, dense) < dense}
@@ -450,6 +451,9 @@ class Takers:
         key = (kernel, problem.n)
         if key not in self._known:
             reason, size = "not asked", None
+            before = next((one for (name, _), (one, _) in self._known.items() if name == kernel and one), "")
+            if before and about(kernel).pattern:  # which no width changes
+                return before, None
             if kernel in self._took and not whole and problem.op in ("spmm", "spmv"):
                 reason, _ = self._ask(kernel, self._part, replace(problem, m=self._part.matrix.m))
                 size = self._took[kernel]

@@ -342,7 +342,8 @@ def _arrays(sizes: Sequence[Sizes]) -> list[Floats]:
 
 def _likeness(some: Floats, others: Floats, kinds: Kinds, other_kinds: Kinds) -> Floats:
     """Covariances of the process (Matern, 3/2) between places."""
-    octaves: Floats = np.sqrt(((some[:, None] - others[None]) ** 2).sum(axis=2))
+    apart: Floats = sum(((one[:, None] - other) ** 2 for one, other in zip(some.T, others.T, strict=True)), np.zeros(1))
+    octaves = np.sqrt(apart)
     total = sum((_matern(octaves, *part) for part in PARTS), np.zeros_like(octaves))
     structured = kinds != UNSTRUCTURED
     if structured.any():
