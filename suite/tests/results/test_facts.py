@@ -22,7 +22,7 @@ def made(seed):
     rng = np.random.default_rng(seed)
     rows = []
     for problem, name in itertools.product("pqrstu", NAMES):
-        search, there = str(rng.choice(["all", "all", "first"])), rng.random() > 0.1
+        search, there = "all" if rng.random() > 0.08 else "first", rng.random() > 0.1
         for policy, variant in itertools.product(POLICIES, ("f32_a", "f32_b")):
             us = float(rng.choice([1.0, 2.0, 3.0, 5.0, 8.0]))
             times = {"median_us": us, "q1_us": us, "q3_us": us, "search": search, "limit_us": 0.5}
@@ -37,7 +37,7 @@ def loaded(tmp_path, rows):
     return Data(load(fake_records.tuned(folder, lambda row: [scopes[row.problem, row.kernel]])))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_facts_are_those_of_brute_force(tmp_path, seed):
     rows = made(seed)
     data = loaded(tmp_path, rows)
