@@ -120,14 +120,16 @@ class Beside:
     sparse_us: float | None = None
     """Of the fastest sparse kernel in that arithmetic, where it was asked for."""
     zeros: float | None = None
-    """Share of zeros from which on the fastest sparse kernel in the answer's own type takes no longer than dense so."""
+    """Share of zeros from which on the fastest sparse kernel in the answer's own type takes no longer than dense so, 1
+    where at none; None where nothing tells."""
 
     @property
     def text(self) -> str:
         """Such as `FP8 dense 9.1 us (sparse from 85 % zeros)`."""
         how = f" in {about(self.kernel).label.split()[0]}" if self.kernel else ", by its bytes alone"
-        than = "sparse wins at no zeros" if self.zeros is None else f"sparse wins from {100 * self.zeros:.0f} % zeros"
-        return f"{math_words(self.math)} dense takes about {estimated_us(self.dense_us)}{how} ({than})"
+        where = "at none" if self.zeros == 1 else f"from {100 * (self.zeros or 0):.0f} % zeros"
+        than = "" if self.zeros is None else f" (sparse wins {where})"
+        return f"{math_words(self.math)} dense takes about {estimated_us(self.dense_us)}{how}{than}"
 
 
 @dataclass(frozen=True)

@@ -361,14 +361,15 @@ class _Asked:
         return min(side, default=(math.inf, ""))
 
     def _from_zeros(self, us: float, policy: str, sizes: Sizes) -> float | None:
-        """Share of zeros from which on the fastest sparse kernel takes no longer; None where it does at none."""
+        """Share of zeros from which on the fastest sparse kernel takes no longer, 1 where at none; None where no times
+        of one are known."""
         shares = np.arange(FEW_ZEROS, 1.0, 0.01)
         asked = [replace(sizes, nnz=round((1 - share) * sizes.m * sizes.k)) for share in shares]
         (least,) = self._fastest(policy, asked, (False,))
         known = np.flatnonzero(least < math.inf)
         slower = np.flatnonzero((least < math.inf) & (least > us))
         first = known[known > slower[-1]] if slower.size else known
-        return float(shares[first[0]]) if first.size else None
+        return None if not known.size else float(shares[first[0]]) if first.size else 1.0
 
     def _fastest(self, policy: str, asked: list[Sizes], sides: tuple[bool, ...]) -> list[Floats]:
         """The least estimates of each side (dense or not) at sizes near recorded ones, infinity where there are none.
