@@ -76,6 +76,7 @@ def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
     assert len(large) == 1
     big = GpuTimer(device.backend, lambda call: call(), lambda: None, 60 << 20, None)
     assert big.flush_bytes == 240 << 20
+    assert GpuTimer(device.backend, lambda call: call(), lambda: None, 1 << 20, None).flush_bytes == 64 << 20
     middle = GpuTimer(device.backend, lambda call: call(), lambda: None, 17 << 20, None)
     start = len(device.backend.log)
     middle.cold_us(lambda: None, 1)

@@ -68,6 +68,11 @@ def test_facts_are_those_of_brute_force(tmp_path, seed):
     for key, values in wanted.items():
         assert tuple(found.loc[key]) == pytest.approx(values)
     assert ((facts["low"] <= facts["ratio"]) & (facts["ratio"] <= facts["high"])).all()
+    alone = compare(data, Comparison(every, every, by=("problem",)))
+    assert (alone["n"] == 1).all()
+    assert (alone["wins"] == (alone["ratio"] > 1)).all()
+    summed = alone.groupby(["subject", "baseline", "policy"])["wins"].sum()
+    assert {key: values[1] for key, values in wanted.items()} == summed.to_dict()
     of_problems = pairs(data, every, every)
     for (subject, baseline, policy), some in of_problems.groupby(["subject", "baseline", "policy"]):
         if subject != baseline:

@@ -40,7 +40,7 @@ def test_pairs_are_apart_where_clocks_differ_or_empty_launches_do_and_change_the
     rng = np.random.default_rng(6)
 
     def side():
-        cells = {"median_us": rng.choice([1.0, 20.0], 400), "floor_us": rng.choice([0.5, 0.55, 1.0, np.nan], 400)}
+        cells = {"median_us": rng.choice([1.0, 60.0], 400), "floor_us": rng.choice([0.5, 0.55, 1.0, np.nan], 400)}
         return pd.DataFrame(
             {**cells, "sm_clock_mhz": rng.choice([1980.0, 1965.0, 1755.0], 400), "run": "r", "tuned": True}
         )

@@ -109,7 +109,18 @@ def test_tolerances_are_above_the_rounding_of_their_class_and_below_its_double()
 
 @pytest.mark.parametrize(
     ("math", "products"),
-    [("f32", 80_000), ("winograd", 20_000), ("tf32", 400), ("f16", 400), ("bf16", 50), ("i8", 1_000_000_000)],
+    [
+        ("f32", 80_000),
+        ("winograd", 20_000),
+        ("tf32", 400),
+        ("f16", 400),
+        ("bf16", 50),
+        ("i8", 1_000_000_000),
+        ("f16_sums", 200),
+        ("f8", 400),
+        ("i4", 50),
+        ("f8_network", 20),
+    ],
 )
 def test_one_of_so_many_equal_products_that_is_missing_fails(math, products):
     assert not passes(relative_error(np.array([products - 1.0]), truth([products], [products])), math)
