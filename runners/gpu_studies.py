@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from studies import blocks, busy, devices, launching
+from studies import blocks, busy, devices, launching, two_of_four
 
 from nnzbench.core.plan import Unsupported
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_it_is = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_it_is)
     studies = parser.add_subparsers(metavar="STUDY", required=True)
-    for module in (devices, blocks, busy, launching):
+    for module in (devices, blocks, busy, launching, two_of_four):
         name, text = module.__name__.rpartition(".")[2], str(module.__doc__)
         one = studies.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=as_it_is)
         module.arguments(one)
