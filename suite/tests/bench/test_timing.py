@@ -194,6 +194,7 @@ def test_warm_up_ends_when_the_clock_is_steady_between_its_least_and_its_most_ti
     timer.mhz = lambda: next(told)
     warm_up(timer, timer.launch, timer.clock, least=least)
     assert lasts[0] <= timer.clock.now < lasts[1]
+    assert timer.enqueued_us == pytest.approx(10.0 * LAUNCHES[0] * len(timer.calls))
 
 
 @pytest.mark.parametrize(

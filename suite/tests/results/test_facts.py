@@ -88,3 +88,23 @@ def test_of_equal_times_the_row_that_stands_for_its_kernel_is_taken(tmp_path, se
         mine = frame[(frame["kernel"] == name) & frame["selected"]].set_index(["problem", "policy"])["variant"]
         taken = data.times(kernel(name)).set_index(["problem", "policy"])["variant"]
         assert taken.to_dict() == mine.to_dict()
+
+
+def test_a_problem_in_two_types_has_two_times_and_is_tuned_where_both_are(tmp_path):
+    """What competes in two arithmetics is tuned where all of a stem's candidates were tried, in either type."""
+    names = {"f32": "a_64x256x3136_90_uniform", "f16": "a_64x256x3136_90_uniform_f16"}
+    cut = {"f32": "first", "f16": "all"}
+    rows = [
+        record(problem=names[kind], dtype=kind, kernel="sputnik", variant=f"{kind}_v", median_us=us, search=cut[kind])
+        for kind, us in (("f32", 2.0), ("f16", 3.0))
+    ]
+    folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows)
+    data = Data(load(fake_records.tuned(folder, lambda row: [cut[row.dtype]])))
+
+    def told(*maths):
+        times = data.times(Selector("either", ("sputnik",), *maths[:1], also="".join(maths[1:])))
+        return dict(zip(times["problem"], zip(times["median_us"], times["tuned"], strict=True), strict=True))
+
+    assert told("f32", "f16") == {names["f32"]: (2.0, False), names["f16"]: (3.0, False)}
+    assert told("f32") == {names["f32"]: (2.0, False)}
+    assert told("f16") == {names["f16"]: (3.0, True)}
