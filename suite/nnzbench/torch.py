@@ -12,6 +12,7 @@ import itertools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from nnzbench.advise.layer import BUDGET_S, PACKED_WIDTHS
 from nnzbench.advise.operators import archive
 from nnzbench.advise.operators.archive import Archive, Saved
 from nnzbench.advise.operators.arrays import ALIGNMENT, OperatorError
-from nnzbench.advise.operators.make import Family, family
+from nnzbench.advise.operators.make import Family, families, family
 from nnzbench.advise.operators.operator import Operator
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels import registry
@@ -195,6 +196,7 @@ def sparsify(model: nn.Module, packed: str | Path | Archive, *, keep_dense: bool
     """
     found = packed if isinstance(packed, Archive) else archive.load(packed)
     swapped, made = Swapped(), {}
+    linears: dict[str, nn.Linear] = {}
     for name, layer in found.layers.items():
         place = name.removesuffix(".weight")
         linear = _linear(model, place)
@@ -208,13 +210,16 @@ def sparsify(model: nn.Module, packed: str | Path | Archive, *, keep_dense: bool
                 raise OperatorError(
                     f"'{place}' is on the processor, and was packed for {found.gpu}: move the model there"
                 )
-            saved = found.saved(name)
-            _require_same(place, linear, next(iter(saved.values())))
-            device = api.open_device("cpu" if found.gpu == "cpu" else None)
-            made[place] = SparseLinear(family(layer, saved, device, registry.kernels()), *_kept(linear, keep_dense))
-    if not made:
+            linears[name] = linear
+    if not linears:
         shown = ", ".join([*swapped.absent, *swapped.dense][:3])
         raise OperatorError(f"the model has no linear layer that was packed ({shown or 'none was'})")
+    device = api.open_device("cpu" if found.gpu == "cpu" else None)
+    given = [(found.layers[name], partial(found.saved, name)) for name in linears]
+    for (name, linear), one in zip(linears.items(), families(given, device, registry.kernels()), strict=True):
+        place = name.removesuffix(".weight")
+        _require_same(place, linear, next(each.packed.saved for each in one.operators.values() if each))
+        made[place] = SparseLinear(one, *_kept(linear, keep_dense))
     for place, one in made.items():
         one.train(model.training)
         parent, _, last = place.rpartition(".")

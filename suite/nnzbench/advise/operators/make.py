@@ -319,6 +319,17 @@ def family(layer: Packing, saved: Mapping[int, Saved], device: Device, known: Ma
 
     `saved` is `Archive.saved`. Raises `OperatorError` for a layer that stays dense, and as `remake` does.
     """
-    planned = _together(lambda one: _planned(one, device.arch, known, True), list(saved.values()))
-    made = {n: Operator(_finished(one, device, False), device) for n, one in zip(saved, planned, strict=True)}
-    return Family(layer.m, layer.k, {n: made.get(n) for n in layer.widths})
+    return next(families([(layer, lambda: saved)], device, known))
+
+
+def families(
+    given: Sequence[tuple[Packing, Callable[[], Mapping[int, Saved]]]], device: Device, known: Mapping[str, AnyKernel]
+) -> Iterator[Family]:
+    """`family` of each layer; what reads its weights is called when they are packed, those of a few layers at once."""
+
+    def planned(one: tuple[Packing, Callable[[], Mapping[int, Saved]]]) -> dict[int, _Planned]:
+        return {n: _planned(saved, device.arch, known, True) for n, saved in one[1]().items()}
+
+    for (layer, _), found in zip(given, _together(planned, given), strict=True):
+        made = {n: Operator(_finished(one, device, False), device) for n, one in found.items()}
+        yield Family(layer.m, layer.k, {n: made.get(n) for n in layer.widths})
