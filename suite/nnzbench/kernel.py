@@ -6,10 +6,11 @@ from pathlib import Path
 
 from nnzbench.core.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
 from nnzbench.kernels.registry import About, Kernel, Role, VendorKernel, candidates, kernels, register
+from nnzbench.kernels.torch_calls import TorchCSR, torch_kernel
 
 __all__ = [
-    "About", "Arg", "Array", "Candidate", "Kernel", "Launch", "Plan", "Prepared", "Resources", "Role", "Unsupported",
-    "VendorKernel", "candidates", "kernels", "plans_that_fit", "register", "source_text",
+    "About", "Arg", "Array", "Candidate", "Kernel", "Launch", "Plan", "Prepared", "Resources", "Role", "TorchCSR",
+    "Unsupported", "VendorKernel", "candidates", "kernels", "plans_that_fit", "register", "source_text", "torch_kernel",
 ]  # fmt: skip
 
 

@@ -170,7 +170,7 @@ class Attempts:
         rivals = {} if about(kernel).part else fastest  # parts of a network are no alternatives of one another
         to_beat = {p: rivals[candidate.math, p] for p in policies if (candidate.math, p) in rivals}
         work = self.session.work
-        ours = about(kernel).role != "external" or candidate.plan is None
+        ours = about(kernel).role != "external" or (candidate.plan is None and not candidate.of_file)
         default = DEFAULT.search(candidate.variant) is not None
         only_fastest = about(kernel).role == "library" and not default
         if only_fastest and (far := self._far(problem, kernel, candidate, fastest)):
@@ -194,7 +194,7 @@ class Attempts:
             )
             if not ours:
                 outcome = self._possible(subject, kernel, candidate.math, outcome)
-            if outcome.status == "ok" and candidate.plan is not None:
+            if outcome.status == "ok" and (candidate.plan is not None or not ours):
                 outcome = self._follows(subject, kernel, candidate, outcome)
             if outcome.status == "ok" and problem.op in memory.OPS:
                 outcome = self._memory(problem, kernel, candidate, progress) or outcome
@@ -226,7 +226,7 @@ class Attempts:
     def _follows(self, subject: Subject, kernel: str, candidate: Candidate, outcome: Outcome) -> Outcome:
         """The outcome, wrong where the result does not follow other weights: once a problem and kernel."""
         key = (subject.problem.name, subject.problem.dtype, kernel)
-        slow = (outcome.prepare_ms or 0.0) > MOST_MS
+        slow = candidate.plan is not None and (outcome.prepare_ms or 0.0) > MOST_MS
         if key in self.followed or slow or candidate.truth is not None or subject.moved is None:
             return outcome
         try:

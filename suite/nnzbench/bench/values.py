@@ -82,7 +82,7 @@ def follow(kernel: AnyKernel, candidate: Candidate, problem: Problem, known: Mov
     found = islice(candidates(kernel, problem, known.operands, device), LOOKED_AT)
     try:
         again = next((one for one in found if one.variant == candidate.variant), None)
-        if again is None or again.plan is None or _program(again) != _program(candidate):
+        if again is None or _program(again) != _program(candidate):
             return
         prepared = again.prepare()
     except Unsupported:
@@ -139,23 +139,27 @@ def outside(problem: Problem, operands: Operands, truth: Callable[[], Reference]
 
 
 class Guard:
-    """One prepared candidate from outside. Raises `Unsupported` where its plan has an operand in a form of its own."""
+    """One prepared candidate from outside, of a plan or with `ends`.
 
-    def __init__(self, prepared: Prepared, plan: Plan, tolerance: str, known: Outside) -> None:
+    Raises `Unsupported` where its plan has an operand in a form of its own.
+    """
+
+    def __init__(self, prepared: Prepared, plan: Plan | None, tolerance: str, known: Outside) -> None:
         self._prepared, self._tolerance, self._known = prepared, tolerance, known
-        self._places = dict(_places(plan, known))
+        self._held = {"b": prepared.ends.b} if plan is None and prepared.ends is not None else prepared.arrays
+        self._places = dict(_places(plan, known)) if plan is not None else {"b": ("b", 0)}
         self._buffers = {id(values): self._filled(values) for values in (known.given, known.other)}
         self._now = known.given
         self._timed = 0
         self._replay: tuple[Values, Array] | None = None
 
-    def check(self) -> float:
-        """The error over other values, launched twice, each time into a poisoned output. Raises `Wrong`."""
+    def check(self, run: Callable[[], None]) -> float:
+        """The error of `run` over other values, launched twice, each time into a poisoned output. Raises `Wrong`."""
         self._write(self._known.other)
         errors = []
         for which in ("with other values of the operands", "launched again over the same values"):
             self._prepared.poison()
-            self._prepared.run()
+            run()
             errors.append(self._passing(which, self._now, self._prepared.read()))
         self._write(self._known.given)
         return max(errors)
@@ -214,14 +218,14 @@ class Guard:
 
     def _write(self, values: Values) -> None:
         for name, array in self._buffers[id(values)].items():
-            held = self._prepared.arrays[name]
+            held = self._held[name]
             held.write(array.view(held.dtype).reshape(held.shape))
         self._now = values
 
     def _intact(self) -> None:
         """Raises `Wrong` where a buffer no longer holds the operand that was written there."""
         for name, wanted in self._buffers[id(self._now)].items():
-            if not _same(self._prepared.arrays[name].read(), wanted):
+            if not _same(self._held[name].read(), wanted):
                 raise Wrong(f"it changed its operand {self._places[name][0]}, in the buffer '{name}'")
 
 

@@ -198,6 +198,8 @@ class Candidate:
     """Class of `check.TOLERANCE` where it is not that of `math`."""
     ready: Callable[[], None] | None = None
     """Does ahead what of `prepare` needs no GPU; None where there is no such thing. Raises what `prepare` would."""
+    of_file: bool = False
+    """Whether it calls a function of a user's file, and has no plan; it must follow other values, by its `ends`."""
 
 
 def plans_that_fit(choices: Iterable[T], make: Callable[[T], Plan], otherwise: str) -> Iterator[Plan]:

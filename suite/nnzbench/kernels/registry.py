@@ -204,6 +204,12 @@ def _check(kernel: object) -> None:
         raise ValueError(f"kernel '{name}' needs a method `plans` (or `candidates`, for a library)")
 
 
+def forget(name: str) -> AnyKernel:
+    """Takes a kernel out again."""
+    _about.pop(name)
+    return _registry.pop(name)
+
+
 def kernels() -> dict[str, AnyKernel]:
     """Every registered kernel by name, after importing each module of `nnzbench.kernels` once."""
     _import_modules()

@@ -1,10 +1,13 @@
 """Kernels from a user's own file: `nnzbench run --kernel ./my_kernel.py`.
 
-The file never runs in this process: what it yields are plans, which come as plain data from a process of its own, and
-everything that is compiled, launched, timed or compared is done here. That process tells the file's kernels, or one
-kernel's plans of the problem in a folder, one line per line read, so that no more are made than are asked for. Each
-question has a process of its own, forked from one (`python -m nnzbench.kernels.user`) that has imported the package and
-runs no file. Answers go through a socket; what the file prints goes to standard error.
+What yields plans never runs in this process: they come as plain data from a process of its own, and everything that is
+compiled, launched, timed or compared is done here. A file that has functions over PyTorch's tensors (`torch_kernel`)
+runs here too, after it has run there.
+
+That process tells the file's kernels, or one kernel's plans of the problem in a folder, one line per line read, so that
+no more are made than are asked for. Each question has a process of its own, forked from one (`python -m
+nnzbench.kernels.user`) that has imported the package and runs no file. Answers go through a socket; what the file
+prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from nnzbench.core.plan import Plan, Unsupported, one_line
 from nnzbench.core.plan_files import ArrayFiles, decode, encode
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
+from nnzbench.kernels import registry
 from nnzbench.kernels.registry import About, KernelDefect, PlannedKernel, VendorKernel, about, kernels, register
+from nnzbench.kernels.torch_calls import TorchKernel
 
 
 def load(path: Path) -> tuple[str, ...]:
@@ -42,7 +47,11 @@ def load(path: Path) -> tuple[str, ...]:
     try:
         with scratch("nnzbench-user-") as folder:
             told = json.loads(next(_answers(path, folder)))["kernels"]
+        here = _loaded_here(path) if any(one["calls"] for one in told) else {}
         for one in told:
+            if one["calls"]:
+                register(here[one["name"]], About("external", maths=frozenset(one["about"]["maths"])))
+                continue
             said = {**one["about"], "maths": frozenset(one["about"]["maths"])}
             name, ops, dtypes = one["name"], frozenset(one["ops"]), frozenset(one["dtypes"])
             plans = partial(_plans, path, name)
@@ -50,6 +59,24 @@ def load(path: Path) -> tuple[str, ...]:
     except (KernelDefect, ValueError, KeyError, TypeError) as error:
         raise Unsupported(f"kernel file {path} failed: {error}") from error
     return tuple(one["name"] for one in told)
+
+
+def _loaded_here(path: Path) -> dict[str, registry.AnyKernel]:
+    """The kernels of a file that runs in this process. Raises `Unsupported` where it then changes this package."""
+    before = _functions()
+    found = {name: registry.forget(name) for name in _loaded(path)}
+    now = _functions()
+    if changed := [name for name, one in before.items() if now.get(name) is not one]:
+        raise Unsupported(f"kernel file {path} changes {changed[0]}")
+    return found
+
+
+def _functions() -> dict[str, object]:
+    """Those of this package, methods too, by where they are found."""
+    modules = {name: vars(one) for name, one in list(sys.modules.items()) if name.partition(".")[0] == "nnzbench"}
+    held = {f"{name}.{of}": one for name, all_ in modules.items() for of, one in all_.items()}
+    every = {**modules, **{name: vars(one) for name, one in held.items() if isinstance(one, type)}}
+    return {f"{name}.{of}": one for name, all_ in every.items() for of, one in all_.items() if callable(one)}
 
 
 def _plans(path: Path, name: str, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
@@ -159,15 +186,16 @@ def _loaded(path: Path) -> tuple[str, ...]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # `sys.exit(0)` in the file must not pass for a finished run
-        raise Unsupported(f"kernel file {path} failed: {type(error).__name__}: {one_line(error)}") from error
+        missing = " (pip install 'nnzbench[torch]')" if getattr(error, "name", "") in ("torch", "triton") else ""
+        raise Unsupported(f"kernel file {path} failed: {type(error).__name__}: {one_line(error)}{missing}") from error
     added = tuple(name for name in kernels() if name not in before)
     if not added:
         raise Unsupported(f"kernel file {path} registers no kernel: call nnzbench.kernel.register(...) in it")
     for name in added:
-        if isinstance(kernels()[name], VendorKernel):
+        if isinstance(kernels()[name], VendorKernel) and not isinstance(kernels()[name], TorchKernel):
             raise Unsupported(
                 f"kernel file {path}: '{name}' makes calls of its own (`candidates`); a file's kernel yields "
-                "plans, which are launched for it"
+                "plans, which are launched for it, or is a `torch_kernel`"
             )
     return added
 
@@ -178,7 +206,8 @@ def _named(path: Path) -> Iterator[str]:
         one, said = kernels()[name], about(name)
         plain = {field: getattr(said, field) for field in PLAIN}
         sets = {field: sorted(getattr(one, field)) for field in ("ops", "dtypes")}
-        told.append({"name": name, "paper": one.paper, **sets, "about": {**plain, "maths": sorted(said.maths)}})
+        of = {"name": name, "paper": one.paper, "calls": isinstance(one, TorchKernel), **sets}
+        told.append({**of, "about": {**plain, "maths": sorted(said.maths)}})
     yield json.dumps({"kernels": told})
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_gpu import open_fake
+from fake_torch import FakeTorch
 from fakes import FakeDevice, Silent
 
 from nnzbench.bench import trial
@@ -45,6 +49,18 @@ CAUGHT = {
 """What the processor finds, by a part of the sentence."""
 TIMED = {"same_b_seen_twice": "a launch over new values takes"}
 """What only times tell."""
+CALLS = {
+    "cached_output": "with other values of the operands: relative error",
+    "changed_inputs": "it changed its operand b, in the buffer 'b'",
+    "ignores_values": "over other weights: relative error",
+    "nothing": "elements are NaN",
+}
+"""Of functions over tensors, what is found on the processor too."""
+ON_A_GPU = {
+    "changed_inputs": ("wrong", "is outside the f32 tolerance"),  # it was launched before the first check
+    "other_stream": ("wrong", "with other values of the operands: all"),
+    "never_in_a_graph": ("unsupported", "can't be captured into a CUDA graph"),
+}
 KEPT_OUT = ("patched_timer", "l2_carve_out")
 """What computes the right thing, and must gain nothing."""
 
@@ -74,8 +90,10 @@ class Large(Experiment):
         return [Problem(self.name, "p2048", "spmm", 2048, 2048, 256, 0.6, "uniform:0")]
 
 
-def rows(device: Device, folder: Path, *names: str, kind: type[Experiment] = Sizes) -> list[Record]:
-    chosen = {f"cheat_{name}": () for name in names}
+def rows(
+    device: Device, folder: Path, *names: str, kind: type[Experiment] = Sizes, prefix: str = "cheat"
+) -> list[Record]:
+    chosen = {f"{prefix}_{name}": () for name in names}
     session = Session(device, registry.kernels(), Peaks())
     run_experiment(kind("cheats", "", "", "", chosen), session, folder, Choice(), Silent())
     return read_records(folder / "records.csv")
@@ -103,6 +121,56 @@ def test_a_file_that_makes_calls_of_its_own_is_refused() -> None:
         user.load(HERE / "other_stream.py")
 
 
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Functions over tensors, which run in this process."""
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "_about", dict(registry._about))
+    return user.load(HERE / "torch_cheats.py")
+
+
+def check_calls(calls: tuple[str, ...], device: Device, folder: Path, caught: dict[str, tuple[str, str]]) -> None:
+    """Each is caught by its sentence, and the honest one is right."""
+    assert set(calls) == {f"call_{name}" for name in ("honest", *CALLS, *ON_A_GPU)}
+    found = rows(device, folder, "honest", *caught, prefix="call")
+    told = {(row.kernel, row.status, row.reason) for row in found}
+    for name, (status, said) in {"honest": ("ok", ""), **caught}.items():
+        of = [one for one in told if one[0] == f"call_{name}"]
+        assert of, told
+        assert all(one[1] == status and said in one[2] for one in of), of
+    assert {registry.about(name).role for name in calls} == {"external"}
+
+
+def test_functions_over_tensors_that_cheat(calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch())
+    check_calls(calls, CpuDevice(), tmp_path, {name: ("wrong", said) for name, said in CALLS.items()})
+
+
+def test_functions_over_tensors_on_a_pretended_gpu(calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_fake()
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch(device.backend))
+    caught = {**{name: ("wrong", said) for name, said in CALLS.items()}, **ON_A_GPU}
+    check_calls(calls, device, tmp_path, caught)
+
+
+def test_a_function_over_tensors_without_pytorch(calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = rows(CpuDevice(), tmp_path, "honest", prefix="call")
+    assert {(row.status, row.reason) for row in found} == {
+        ("unsupported", "PyTorch is missing: pip install 'nnzbench[torch]'")
+    }
+
+
+def test_a_file_of_functions_does_not_patch_this_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GpuTimer, "cold_us", GpuTimer.cold_us)  # and afterwards it is what it was
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    text = (HERE / "torch_cheats.py").read_text().replace("call_", "patching_")
+    patch = "from nnzbench.devices.gpu_timer import GpuTimer\nGpuTimer.cold_us = lambda self, run, samples: [0.01]\n"
+    (tmp_path / "patching.py").write_text(text + patch)
+    with pytest.raises(Unsupported, match=r"changes nnzbench\.devices\.gpu_timer\.GpuTimer\.cold_us"):
+        user.load(tmp_path / "patching.py")
+
+
 def test_what_a_file_patches_is_its_own_process(checked: list[Record]) -> None:
     assert {row.status for row in checked if row.kernel == "cheat_patched_timer"} == {"ok"}
     patched = (GpuTimer.elapsed_us, GpuTimer.cold_us, trial.held)
@@ -128,6 +196,29 @@ def test_a_time_below_a_quarter_of_the_roofline_is_refused(median: float, status
     assert outcome.status == status
     assert ("below a quarter" in outcome.reason) == (status == "wrong")
     assert bool(outcome.measurements) == (status == "ok")
+
+
+@pytest.mark.gpu
+def test_a_gpu_catches_functions_over_tensors(calls, gpu: GpuDevice, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    found = rows(gpu, tmp_path, "honest", *CALLS, *ON_A_GPU, prefix="call")
+    told = {(row.kernel.removeprefix("call_"), row.status) for row in found}
+    assert told == {("honest", "ok"), ("never_in_a_graph", "unsupported")} | {
+        (name, "wrong") for name in (*CALLS, "other_stream")
+    }, [(row.kernel, row.status, row.reason) for row in found]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("bound", "status"), [("while i < end", "ok"), ("while i + 1 < end", "wrong")])
+def test_the_triton_kernel_of_the_page(gpu: GpuDevice, calls, tmp_path: Path, bound: str, status: str) -> None:
+    pytest.importorskip("triton")
+    page = (HERE.parents[2] / "docs" / "outside-kernels.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"(?s)`triton_spmm\.py`:\n\n```python\n(.*?)```", page)
+    (tmp_path / "triton_spmm.py").write_text(text.replace("while i < end", bound))
+    assert user.load(tmp_path / "triton_spmm.py") == ("triton_spmm",)
+    found = rows(gpu, tmp_path, "spmm", kind=Large, prefix="triton")
+    assert {row.status for row in found} == {status}, [(row.status, row.reason) for row in found]
+    assert all(row.captured for row in found if row.policy == "hot" and status == "ok")
 
 
 @pytest.mark.gpu

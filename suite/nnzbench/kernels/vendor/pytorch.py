@@ -40,13 +40,13 @@ INT4_MATH = "i4"
 MOST_CODE = 15
 
 
-def load_torch() -> Any:
-    """The module `torch`. Raises `Unsupported` where it is missing or has no GPU."""
+def load_torch(gpu: bool = True) -> Any:
+    """The module `torch`. Raises `Unsupported` where it is missing, or has no GPU and needs one."""
     try:
         import torch
     except ImportError:
         raise Unsupported("PyTorch is missing: pip install 'nnzbench[torch]'") from None
-    if not torch.cuda.is_available():
+    if gpu and not torch.cuda.is_available():
         raise Unsupported("this PyTorch has no CUDA")
     return torch
 
@@ -62,15 +62,15 @@ def refusing(what: str, call: Callable[[], T]) -> T:
         raise Unsupported(text) from None
 
 
-class _Weights:
+class Weights:
     """A weight of PyTorch's, of whatever layout: copied for launches that must not find it in L2."""
 
     def __init__(self, value: Any, copy: Callable[[], Any], size: int) -> None:
         self.value, self._copy, self._size = value, copy, size
         self.shape, self.dtype = (size,), np.dtype(np.uint8)
 
-    def copy(self) -> _Weights:
-        return _Weights(self._copy(), self._copy, self._size)
+    def copy(self) -> Weights:
+        return Weights(self._copy(), self._copy, self._size)
 
 
 class _Result:
@@ -95,7 +95,7 @@ class _Result:
 
 
 def prepare(
-    inputs: Inputs, what: str, math: str, made: Callable[[Any], _Weights], b: Array, product: Callable[[Any], Any]
+    inputs: Inputs, what: str, math: str, made: Callable[[Any], Weights], b: Array, product: Callable[[Any], Any]
 ) -> Prepared:
     """The product of activations `b` (k, n) with the weights that `made` makes. Raises `Unsupported`, `LaunchError`."""
     torch = load_torch()
@@ -103,7 +103,7 @@ def prepare(
     place = torch.device("cuda", device.facts.number)
     stream = torch.cuda.ExternalStream(device.backend.stream, place)
     with torch.cuda.stream(stream), torch.no_grad():
-        x = refusing(what, lambda: _tensor(torch, b, math).T.contiguous().to(place))
+        x = refusing(what, lambda: to_tensor(torch, b, math).T.contiguous().to(place))
         weights = refusing(what, lambda: made(place))
         call = product(torch)
     output = _Result(device)
@@ -121,7 +121,8 @@ def prepare(
     return finish(preparing, over([weights]), output, (), [weights], over)  # type: ignore[list-item]
 
 
-def _tensor(torch: Any, array: Array, math: str) -> Any:
+def to_tensor(torch: Any, array: Array, math: str) -> Any:
+    """The array on the host in the type of that arithmetic class."""
     kinds = {"f32": torch.float32, "f16": torch.float16}
     return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(kinds.get(math, torch.bfloat16))
 
@@ -130,15 +131,15 @@ def _size(*tensors: Any) -> int:
     return sum(one.numel() * one.element_size() for one in tensors)
 
 
-def _sparse(matrix: CSR, math: str, layout: str, place: Any) -> _Weights:
+def _sparse(matrix: CSR, math: str, layout: str, place: Any) -> Weights:
     """The matrix in a sparse layout of PyTorch's, made on the GPU from its dense form."""
     torch = load_torch()
-    dense = _tensor(torch, matrix.to_dense(), math).to(place)
+    dense = to_tensor(torch, matrix.to_dense(), math).to(place)
     if not layout.startswith("semi"):
         value = dense.to_sparse_csr() if layout == "csr" else dense.to_sparse_bsr((int(layout[3:]),) * 2)
-        return _Weights(value, value.clone, _size(value.crow_indices(), value.col_indices(), value.values()))
+        return Weights(value, value.clone, _size(value.crow_indices(), value.col_indices(), value.values()))
     kind = getattr(torch.sparse, f"SparseSemiStructuredTensor{layout.removeprefix('semi_').upper()}")
-    return _Weights(kind.from_dense(dense), lambda: kind.from_dense(dense), _size(dense) * 9 // 16)
+    return Weights(kind.from_dense(dense), lambda: kind.from_dense(dense), _size(dense) * 9 // 16)
 
 
 @library(
@@ -214,9 +215,9 @@ class _Int4:
 
     def truth(self) -> Reference:
         torch = load_torch()
-        return dense_reference(restored(*self.parts), _tensor(torch, self.b, INT4_MATH).float().numpy())
+        return dense_reference(restored(*self.parts), to_tensor(torch, self.b, INT4_MATH).float().numpy())
 
-    def weights(self, place: Any) -> _Weights:
+    def weights(self, place: Any) -> Weights:
         torch = load_torch()
         codes, scale, zero = self.parts
         pairs = torch.from_numpy(np.ascontiguousarray(codes[:, ::2] << 4 | codes[:, 1::2])).to(place)
@@ -226,7 +227,7 @@ class _Int4:
         def copy() -> tuple[Any, Any]:
             return packed.clone(), scales.clone()
 
-        return _Weights((packed, scales), copy, _size(packed, scales))
+        return Weights((packed, scales), copy, _size(packed, scales))
 
 
 def _int4_product(torch: Any) -> Callable[[Any, Any], Any]:
