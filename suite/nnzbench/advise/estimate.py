@@ -8,7 +8,9 @@ out. A kernel that is recorded too little has the times of a problem of the same
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -335,7 +337,7 @@ class _Asked:
         if self._question.op != "spmm" or self._question.kernels is not None:
             return ()
         found: list[Beside] = []
-        sheet = self._recorded.sheet
+        sheet, zeros = self._recorded.sheet, self._zeros(policy, sizes)
         if self._dtype == "f32":
             halves = self._recorded.models("spmm", "f16")
             (us, by), (sparse, _) = (self._least(halves, "f16", policy, dense, sizes) for dense in (True, False))
@@ -343,11 +345,11 @@ class _Asked:
         for math_class, dtype in _FEWER_BITS.items():
             if math_class != "f8" or sheet is None or sheet.rate("f8"):
                 us, by = self._least(self._recorded.models("spmm", dtype), math_class, policy, True, sizes)
-                found += [Beside(math_class, us, by, zeros=self._from_zeros(us, policy, sizes))] if by else []
+                found += [Beside(math_class, us, by, zeros=zeros(us))] if by else []
         if sheet is not None and policy == "stream":  # of INT4 no fast kernel is recorded
             moved = problem.m * problem.k / 2 + 2 * problem.n * (problem.m + problem.k)
             us = max(moved * 1e-3 / sheet.bandwidth_gbs, self._recorded.least_us(policy))
-            found.append(Beside("i4", us, zeros=self._from_zeros(us, policy, sizes)))
+            found.append(Beside("i4", us, zeros=zeros(us)))
         return tuple(found)
 
     def _least(self, models: Models, math_class: str, policy: str, dense: bool, sizes: Sizes) -> tuple[float, str]:
@@ -360,16 +362,20 @@ class _Asked:
         ]
         return min(side, default=(math.inf, ""))
 
-    def _from_zeros(self, us: float, policy: str, sizes: Sizes) -> float | None:
-        """Share of zeros from which on the fastest sparse kernel takes no longer, 1 where at none; None where no times
-        of one are known."""
+    def _zeros(self, policy: str, sizes: Sizes) -> Callable[[float], float | None]:
+        """The share of zeros from which on the fastest sparse kernel takes no longer than a time, 1 where at none; None
+        where no times of one are known."""
         shares = np.arange(FEW_ZEROS, 1.0, 0.01)
         asked = [replace(sizes, nnz=round((1 - share) * sizes.m * sizes.k)) for share in shares]
-        (least,) = self._fastest(policy, asked, (False,))
-        known = np.flatnonzero(least < math.inf)
-        slower = np.flatnonzero((least < math.inf) & (least > us))
-        first = known[known > slower[-1]] if slower.size else known
-        return None if not known.size else float(shares[first[0]]) if first.size else 1.0
+        fastest = cache(lambda: self._fastest(policy, asked, (False,))[0])
+
+        def from_zeros(us: float) -> float | None:
+            known = np.flatnonzero(fastest() < math.inf)
+            slower = known[fastest()[known] > us]
+            first = known[known > slower[-1]] if slower.size else known
+            return None if not known.size else float(shares[first[0]]) if first.size else 1.0
+
+        return from_zeros
 
     def _fastest(self, policy: str, asked: list[Sizes], sides: tuple[bool, ...]) -> list[Floats]:
         """The least estimates of each side (dense or not) at sizes near recorded ones, infinity where there are none.

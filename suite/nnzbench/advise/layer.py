@@ -298,12 +298,9 @@ def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
     if pattern == "2:4" and sparsity != 0.5:
         raise MatrixError(f"{text}: two of four are zero in a 2:4 pattern: ask for @0.5.")
     require_memory(text, _MADE_BYTES * math.ceil(m * k * (1 - sparsity)))
-    source = {
-        "uniform": "uniform:0",
-        "balanced": "balanced:0",
-        "2:4": "nm:2:4:0",
-        "magnitude": f"cov:{typical_unevenness(sparsity):g}:0",
-    }[pattern]
+    source = "nm:2:4:0" if pattern == "2:4" else f"{pattern}:0"
+    if pattern == "magnitude":
+        source = f"cov:{typical_unevenness(sparsity):g}:0"
     problem = Problem(EXPERIMENT, text, "spmm", m, k, 1, sparsity, source)
     label = f"{m}x{k}.{pattern.replace(':', 'of')}"
     return Layer(label, load_sparse(problem), (m, k), source, "f16" if min(m, k) >= LANGUAGE_MODEL else "f32")

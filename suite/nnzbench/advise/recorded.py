@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.core import paths
+from nnzbench.core import host, paths
 from nnzbench.core.architectures import architecture
 from nnzbench.core.gpus import Gpu, gpus, meant, named
 from nnzbench.core.plan import one_line
@@ -58,7 +59,7 @@ _TYPES: tuple[DType, ...] = ("f32", "f16")
 _KEPT = ["experiment", "problem", "n", "median_us"]
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
-    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source", "bytes", "floor_us",
+    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source", "floor_us",
 )  # fmt: skip
 
 
@@ -104,10 +105,13 @@ class Recorded:
         """The same as estimates of the GPU that they were recorded on."""
         return Recorded(self.source.slug if self.source else self.gpu, self._frame)
 
-    def least_us(self, policy: object) -> float:
+    @cached_property
+    def _least(self) -> pd.Series[float]:
+        return self._frame.groupby("policy")["median_us"].min()
+
+    def least_us(self, policy: str) -> float:
         """What a launch takes under a policy at least."""
-        frame = self._frame
-        return LAUNCH_SHARE * float(frame.loc[frame["policy"] == policy, "median_us"].min())
+        return LAUNCH_SHARE * float(self._least.get(policy, math.nan))
 
     def joined(self, more: pd.DataFrame) -> Recorded:
         """The same with rows more."""
@@ -128,7 +132,7 @@ class Recorded:
                 elif len(rows) >= FEWEST:
                     one, item = about(key[0]), ITEM_BYTES[dtype]
                     self._models[op, dtype][key] = Model(
-                        rows, one.work == "dense", op == "sddmm", item, self.least_us(policy), one.role == "library",
+                        rows, one.work == "dense", op == "sddmm", item, self.least_us(key[2]), one.role == "library",
                         policy=key[2], math_class=key[1], gpu=self.sheet, carry=self.carry(*key[:2]),
                         halved=one.pattern == "2:4", coded=one.operand_bytes is not None and one.pattern != "2:4",
                     )  # fmt: skip
@@ -219,7 +223,10 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
     """The rows of that slug with a time; None where there are none, as of runs that only checked or failed."""
     found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
-    read = _of_products(pd.concat(map(_read, found), ignore_index=True)) if found else pd.DataFrame()
+    read = pd.DataFrame()  # which loads pandas, as threads must not do all at once
+    if found:
+        with ThreadPoolExecutor(host.processors()) as pool:
+            read = _of_products(pd.concat(pool.map(_read, found), ignore_index=True))
     if read.empty:
         return None
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]

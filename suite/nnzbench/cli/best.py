@@ -144,11 +144,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     for one in layers:  # what can't be asked is told before anything runs or is estimated
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)
-    from nnzbench.advise import packing, tell
+    from nnzbench.advise import tell
     from nnzbench.advise.answer import as_json, sentence
 
     unpruned: list[Layer] = []
     if save:
+        from nnzbench.advise import packing  # loads the search and the devices
+
         layers, unpruned = packing.prunable(layers)
     if gpu:
         from nnzbench.advise import estimate

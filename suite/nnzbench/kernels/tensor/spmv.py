@@ -18,6 +18,7 @@ from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Uint32s, Unsuppo
 from nnzbench.core.tiles import TileConfiguration
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import F8_SCALE, Operands
+from nnzbench.data.problems.parts import over_parts
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
@@ -45,7 +46,8 @@ def pack(matrix: CSR) -> dict[str, Array]:
         raise ValueError(f"columns are kept in 16 bits, and {matrix.k} are more than {MOST_COLUMNS}")
     ends = np.searchsorted(matrix.offsets, np.arange(_BLOCK_NONZEROS, matrix.nnz + _BLOCK_NONZEROS, _BLOCK_NONZEROS))
     rows = np.unique(np.concatenate([[0], np.minimum(ends, matrix.m), [matrix.m]]))
-    parts = [_rows(matrix, int(first), int(last)) for first, last in pairwise(rows)]
+    blocks = list(pairwise(rows.tolist()))
+    parts = over_parts(lambda part: _rows(matrix, *blocks[part[0].start]), (len(blocks),), 1)
     counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)])
     values = np.concatenate([np.zeros((0, CHUNK), np.uint16), *(value for _, value, _ in parts)])
     words = np.concatenate([np.zeros((0, 3), np.uint32), *(word for _, _, word in parts)])

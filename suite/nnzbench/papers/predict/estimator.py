@@ -180,15 +180,15 @@ class Model:
 
     def at(self, sizes: Sequence[Sizes]) -> Floats:
         """Estimated microseconds of each."""
-        arrays, kinds = self._not_narrower(_arrays(sizes), self.widths.min()), self._kinds([one.kind for one in sizes])
+        given, kinds = _arrays(sizes), self._kinds([one.kind for one in sizes])
+        arrays = self._not_narrower(given, self.widths.min())
         alike = _likeness(self._coordinates(*arrays), self._places, kinds, self.kinds)
         found = self._fitted.at(self._costs(*arrays), alike)
         if carry := self._carry:
             floors = self.rows.get("floor_us", pd.Series(dtype=float)).dropna()
             launch = float(floors.median()) if len(floors) else 0.0
             found = carry.factor * carried(found, launch, self._work(*arrays), carry.source, carry.target, self.policy)
-        found = np.maximum(found, self._memory_us(*_arrays(sizes)))
-        return found
+        return np.maximum(found, self._memory_us(*given))
 
     def _work(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> pd.DataFrame:
         """Operations and bytes, as of the recorded rows: CSR, or every weight of a dense product."""
