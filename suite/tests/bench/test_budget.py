@@ -15,10 +15,7 @@ from nnzbench.bench.budget import Resources, Schedule, make_schedule, spread
 from nnzbench.bench.costs import GPU_S, Costs
 from nnzbench.bench.session import Session
 from nnzbench.bench.steps import Queue, Step
-from nnzbench.bench.sweep import Choice, carry_out, opened, run_experiment
-from nnzbench.bench.trial import first_choices
-from nnzbench.core.plan import Candidate
-from nnzbench.data.problems.operands import make_operands
+from nnzbench.bench.sweep import Choice, carry_out, opened
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import registry
 from nnzbench.kernels.registry import About
@@ -263,27 +260,10 @@ def test_what_the_paper_chooses_runs_untuned_beside_our_rule(tmp_path, monkeypat
     assert untuned == {" ".join(names[:2])}
 
 
-@pytest.mark.parametrize("name", ["sputnik", "sputnik_sddmm"])
-def test_sputnik_runs_untuned_as_its_paper_chooses_and_as_our_rule_does(name):
-    problem = Problem("one", "p0", "spmm" if name == "sputnik" else "sddmm", 64, 64, 32, 0.8, "uniform:0")
-    plans = registry.kernels()[name].plans(problem, make_operands(problem), "sm_90")
-    found = first_choices(name, (Candidate(plan.variant, "f32", lambda: None) for plan in plans))
-    assert [one.variant.partition("_")[0] for one in found] == ["rule", "heuristic"]
-
-
 def test_records_are_not_replaced_by_a_run_that_may_not_bring_them_again(tmp_path):
     run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0)
     with pytest.raises(RecordError, match=r"60 of which this run does not bring again: add --yes"):
         run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0, choice=Choice(overwrite=True))
-
-
-def test_a_full_run_goes_on_where_a_budget_ended(tmp_path):
-    kernel, device = FakeKernel(variants=SLOW), FakeDevice()
-    run(tmp_path, [kernel], 8.0, per_candidate=1.0)
-    session = Session(device, {"fake": kernel}, PEAKS, {"driver": "1"}, device.timer.clock)
-    run_experiment(experiments(kernel)[0], session, tmp_path / "one", Choice(resume=True), Silent())
-    assert len(rows(tmp_path)) == len({row.key for row in rows(tmp_path)}) == 60
-    assert {scope for _, _, scope in scopes(tmp_path)} == {"first", "all"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 31])

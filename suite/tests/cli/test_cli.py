@@ -148,11 +148,6 @@ def test_a_wrong_result_is_exit_status_1_with_the_row_kept(world, tmp_path, monk
     assert {r.status for r in rows(tmp_path) if r.variant == "b"} == {"wrong"}
 
 
-def test_the_processor_gets_a_folder_of_its_own(world, tmp_path):
-    assert invoke("run", "small", "--device", "cpu").exit_code == 0
-    assert {r.policy for r in rows(tmp_path, "cpu")} == {"check"}
-
-
 def test_an_experiment_that_a_choice_leaves_empty_keeps_its_records(world, tmp_path, monkeypatch):
     class Other(Small):
         def problems(self, real=None):

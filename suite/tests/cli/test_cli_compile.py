@@ -96,13 +96,6 @@ def test_a_kernel_named_twice_is_compiled_once(run):
     assert [row["variant"] for row in twice] == [row["variant"] for row in once] == ["by2", "by3"]
 
 
-def test_table_for_people(run):
-    result = run("--arch", "sm_80")
-    assert result.exit_code == 0
-    assert "100% (blocks)" in result.stdout
-    assert "by3" in result.stdout
-
-
 def test_a_first_look_takes_some_kernels_for_each_architecture(run):
     rows = json.loads(run("--sample", "1", "--json").stdout)
     assert [row["arch"] for row in rows] == list(dict.fromkeys(row["arch"] for row in rows))

@@ -90,12 +90,6 @@ def test_every_nnzbench_command_parses_and_names_experiments_that_exist(page, wo
             assert name in kernels() or name.endswith(".py") or name == "scalar_spmm"  # the example's, once it is moved
 
 
-@pytest.mark.parametrize("words", [["run", "sparsert_table1", "--fast"], ["fetch", "imagenet"], ["run"]])
-def test_the_parser_of_this_test_refuses_what_the_command_refuses(words):
-    with pytest.raises((click.UsageError, AssertionError)):
-        parse(words)
-
-
 def test_make_targets_and_variables_exist():
     makefile = text_of(ROOT / "Makefile")
     commands = command_lines("make")

@@ -59,7 +59,7 @@ def test_circles_behind_late_imports_are_found(tmp_path):
     assert circle(graph_of(package))
 
 
-ROOMS = ("site", "advise", "cli", "contribute")
+ROOMS = ("site", "advise", "cli")
 
 
 def is_time(node: ast.AST) -> bool:

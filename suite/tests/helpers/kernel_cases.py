@@ -385,9 +385,6 @@ ALONE = [
     *cases("balanced", *(((8, 370, n, 0.2), (32, one, None)) for n, one in ((1, QUEUE), (1, LOADS), (1, None)))),
     *cases("balanced", ((8, 370, 40, 0.2), (32, balanced.WideTiling(8, 4, 2, 1), None))),
     *cases(
-        "tensor_spmm", *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (0, 2, 3, 6, 8, 10))
-    ),
-    *cases(
         "tensor_spmm",
         *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (0, 2, 3, 6, 8, 10, 14, 15)),
     ),

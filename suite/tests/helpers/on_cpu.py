@@ -1,13 +1,11 @@
 """Shared by the kernels' tests: matrices with awkward rows, and running plans on the cpu device."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nnzbench.core import paths
 from nnzbench.core.plan import Array, Plan
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import passes, relative_error
@@ -81,10 +79,3 @@ def check(plan: Plan, problem: Problem, data: Operands, build: str = "plain", or
     """The result is right for the plan's arithmetic."""
     error = error_of(plan, problem, data, build, order)
     assert passes(error, plan.math), (plan.variant, error)
-
-
-def mutated(plan: Plan, old: str, new: str) -> Plan:
-    """`plan` with one place of its source changed; it must be there, once."""
-    text = (paths.kernels_cu() / plan.source).read_text()
-    assert text.count(old) == 1, f"'{old}' occurs {text.count(old)} times"
-    return replace(plan, source=text.replace(old, new))

@@ -102,17 +102,6 @@ def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
         case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
 
 
-def test_two_byte_positions_and_runs_of_strands():
-    wide_ranges = Case(7, 32 * 300, 1, 0.97)
-    assert wide_ranges.matrix.positions.dtype == np.uint16
-    wide_ranges.check(wide_ranges.rows_plan(QUEUE))
-    wide_ranges.check(wide_ranges.paper_plan())
-    short_rows = Case(1001, 512, 2, 0.75)
-    plan = short_rows.rows_plan(replace(QUEUE, runs=4, chunk=2))
-    assert plan.defines["RUNS"] == 4
-    short_rows.check(plan)
-
-
 @pytest.mark.parametrize(
     ("m", "k", "sparsity", "ranges"),
     [(5, 64, 0.5, 32), (3, 27, 0.34, 9), (4, 37, 0.5, 32), (4, 3000, 0.8, 32), (2, 25088, 0.93, 32), (3, 100, 0.1, 32)],

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
-from on_cpu import check, execute, matrix, mutated, spmm_operands, spmm_problem
+from on_cpu import check, execute, matrix, spmm_operands, spmm_problem
 
 from nnzbench.core.plan import Plan, Unsupported
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile, untiled
 from nnzbench.kernels.merge_spmm import merge_based, merge_plan, row_split_plan
 from nnzbench.kernels.registry import kernels, role_of
@@ -192,24 +191,3 @@ def test_an_empty_matrix_has_rows_and_no_tiles():
     huge = np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (5, 2**29), (0, 0))
     with pytest.raises(Unsupported, match="offsets are of 32 bits"):
         row_split_plan(data.sparse, huge)
-
-
-TILE_COPIED, LAST_ROW = "b + own_column(), n);\n", "? __ffs(static_cast<int>(ends)) - 1 : 0);\n"
-
-
-@pytest.mark.parametrize(
-    ("make", "sparse", "before"),
-    [(spmm_plan, with_dense_columns(20, 280, 260), TILE_COPIED), (merge_plan, matrix(5, 200, density=0.9), LAST_ROW)],
-    ids=["aspt", "merge"],
-)
-def test_a_planted_missing_barrier_is_found(make, sparse, before):
-    plan = make(sparse, spmm_operands(sparse, 32).dense["b"])
-    with pytest.raises(SanitizerError, match="data race"):
-        execute(mutated(plan, f"{before}    __syncthreads();\n", before), "tsan")
-
-
-def test_a_planted_read_past_the_last_column_is_found():
-    data = spmm_operands(matrix(5, 33, density=0.5), 7)
-    mutant = mutated(row_split_plan(data.sparse, data.dense["b"]), "column < n ? column : n - 1", "true ? column : 0")
-    with pytest.raises(SanitizerError, match="heap-buffer-overflow"):
-        execute(mutant, "asan")

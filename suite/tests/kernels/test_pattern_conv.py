@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import check, conv_layer, execute, mutated
+from on_cpu import check, conv_layer, execute
 
 from nnzbench.core.architectures import block_shared_bytes
 from nnzbench.core.plan import Unsupported
@@ -13,7 +13,6 @@ from nnzbench.data.matrices.formats import CSR, MatrixError
 from nnzbench.data.matrices.prune import patterns
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape
-from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import pattern_conv
 from nnzbench.kernels.pattern_conv import STEPS, PatternTiling, input_loads, make_plan, pack
 
@@ -86,7 +85,7 @@ def test_every_step_convolves_awkward_sizes_under_sanitizers(shape):
 @pytest.mark.parametrize(
     ("shape", "tiling", "dtype", "chosen"),
     [
-        (SHAPES[0], PatternTiling(8, 7, 2, 2, 8, 1), "f16", "top12"),
+        (SHAPES[0], PatternTiling(8, 7, 2, 2, 4, 1), "f16", "top12"),
         (SHAPES[1], PatternTiling(16, 7, 4, 2, 16), "f16", "top6"),
         (SHAPES[1], PatternTiling(16, 4, 4, 1, 32, 1), "f32", "centre8"),
         (SHAPES[2], PatternTiling(8, 2, 1, 2, 4), "f16", "pr8"),
@@ -95,7 +94,8 @@ def test_every_step_convolves_awkward_sizes_under_sanitizers(shape):
 )
 def test_tilings_types_and_libraries(shape, tiling, dtype, chosen):
     problem, data = layer(shape, dtype, chosen)
-    check(make_plan(problem, data, tiling, "sm_90"), problem, data, "asan")
+    for build in ("asan", "tsan") if tiling.stages == 1 else ("asan",):
+        check(make_plan(problem, data, tiling, "sm_90"), problem, data, build)
 
 
 def test_a_layer_without_kernels_gives_zeros():
@@ -104,15 +104,6 @@ def test_a_layer_without_kernels_gives_zeros():
     nothing = CSR.from_dense(np.zeros((shape.filters, 9 * shape.channels), np.float32))
     data = replace(data, sparse=nothing)
     assert not execute(make_plan(problem, data, PatternTiling(filters=2), "sm_90")).any()
-
-
-def test_a_missing_barrier_is_seen():
-    problem, data = layer(SHAPES[1])
-    plan = make_plan(problem, data, PatternTiling(warps=2, channels=4, stages=1), "sm_90")
-    last = "if (chunk + 1 == chunks) break;"
-    without = mutated(plan, f"{last}\n        __syncthreads();", last)
-    with pytest.raises(SanitizerError, match="data race"):
-        execute(without, "tsan")
 
 
 def test_kernels_that_two_filters_share_are_stored_side_by_side():

@@ -33,16 +33,6 @@ def test_sums_of_pieces_stay_in_fp32():
     assert plan.launches[0].args[1] == 1  # rows of several pieces
 
 
-def test_an_infinite_used_element_stays_infinite_beside_padding():
-    dense = np.zeros((3, 20), dtype=np.float32)
-    dense[1, 4] = 1.0
-    data = operands(dense, 8)
-    data.dense["b"][4] = np.inf
-    result = execute(row_stream.make_plan(problem(data), data, row_stream.fit(16, 8, 64, 8, 1)))
-    assert np.isposinf(result[1]).all()
-    assert (result[[0, 2]] == 0).all()
-
-
 def test_pairs_of_four_bytes_hold_every_nonzero_and_padding_repeats_its_row_without_a_value():
     matrix, tiling = operands(random_dense(23, 150, 0.15), 8).sparse, PieceTiling(4, 8, 32, 16, 8)
     packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, STORED["f16"]))

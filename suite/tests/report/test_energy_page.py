@@ -119,13 +119,6 @@ def test_what_is_no_table_of_energy_is_refused_with_its_place(folder):
     assert any(one.fault and "energy.csv" in one.sentence for one in validate(folder))
 
 
-def test_rows_come_back_as_they_were_written(tmp_path, folder):
-    rows = ENERGY.read(folder)
-    unknown = [dataclasses.replace(one, temperature_c=None, sm_clock_mhz=None) for one in rows]
-    ENERGY.add(tmp_path, *unknown)
-    assert ENERGY.read(tmp_path) == unknown
-
-
 def test_a_network_is_measured_beside_the_one_without_zeros(tmp_path):
     times = [
         ("sparse_block", "f16_block", lambda p: 5.0 * p.n if p.sparsity in (0.7, 0.9) else None),

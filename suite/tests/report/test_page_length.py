@@ -44,14 +44,6 @@ def test_no_page_of_the_docs_is_longer(page):
     assert len(page.read_text().split()) <= DOCS
 
 
-def test_words_are_those_outside_tables():
-    text = (
-        "# A page\n\nTwo [more words](a/b c.md), 3.\n\n| a | b |\n| :-- | :-- |\n| c | d |\n\n![A title](x.svg)\n\n"
-        "<details><summary>Folded</summary>\n\nlist of words\n\n</details>\n\n```sh\nrun it\n```\n"
-    )
-    assert (words(text), open_prose(text)) == (10, 6)
-
-
 def test_no_time_is_a_dash():
     assert [number(value) for value in (1.005, float("nan"), None, pd.NA)] == ["1.00", "–", "–", "–"]
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import invoke
-from fake_records import failed, record, table1, write
+from fake_records import failed, record
 
 from nnzbench.results.records.beside import (
     ENERGY,
@@ -163,13 +163,6 @@ def test_another_parquet_file_or_none_at_all_is_one_sentence(tmp_path):
 def test_a_set_without_rows_keeps_its_columns(tmp_path):
     append(tmp_path / "records.csv", [])
     assert list(read_frame(export(tmp_path, "parquet"))) == list(read_table(tmp_path / "records.parquet").column_names)
-
-
-def test_reports_are_the_same_of_either_form(tmp_path):
-    rows = table1(policies=("hot",))
-    journal = load(write(tmp_path / "a", rows))
-    export(write(tmp_path / "b", rows), "parquet")
-    assert load(tmp_path / "b").frame.equals(journal.frame)
 
 
 def test_what_contradicts_a_row_of_parquet_is_named_by_its_row(tmp_path):

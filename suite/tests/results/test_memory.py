@@ -107,16 +107,6 @@ def test_memory_is_freed_where_the_run_fails():
     assert device.used_bytes() == 500 * MB
 
 
-def test_rows_are_read_as_written(tmp_path):
-    assert MEMORY.read(tmp_path) == []
-    key = ("p", "f32", "k", "v", "cupy")
-    written = [Memory(*key, 1, 2, 3), Memory("p", "f16", "k", "v", "cupy", 4, 5, 6)]
-    for row in written:
-        MEMORY.add(tmp_path, row)
-    assert MEMORY.read(tmp_path) == written
-    assert (written[0].candidate, written[0].taken_bytes) == (key, 1)
-
-
 @pytest.mark.parametrize(
     "text", ["problem,dtype\np,f32\n", "", "x", "-1", "1.5"], ids=["columns", "blank", "word", "below", "broken"]
 )

@@ -75,12 +75,6 @@ def test_a_bad_cell_is_named_by_file_line_and_column(tmp_path, column, cells):
             read_records(path)
 
 
-def test_a_row_that_contradicts_itself_is_named_by_file_and_line(tmp_path):
-    path = spoilt(tmp_path / "records.csv", status="wrong", reason="error 1")
-    with pytest.raises(RecordError, match=r"records\.csv, line 4: .*can't hold a time"):
-        read_records(path)
-
-
 @pytest.mark.parametrize("change", [lambda line: line + ",1", lambda line: line.rpartition(",")[0]])
 def test_a_row_of_too_many_or_too_few_cells_is_refused(tmp_path, change):
     path = spoilt(tmp_path / "records.csv")

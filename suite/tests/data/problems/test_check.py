@@ -126,16 +126,6 @@ def test_one_of_so_many_equal_products_that_is_missing_fails(math, products):
     assert not passes(relative_error(np.array([products - 1.0]), truth([products], [products])), math)
 
 
-def test_a_product_is_measured_by_the_sizes_of_what_is_summed():
-    problem = Problem("x", "p", "spmm", 16, 12, 8, 0.5, "uniform:0")
-    operands = make_operands(problem)
-    a, b = (one.astype(np.float64) for one in (operands.sparse.to_dense(), operands.dense["b"]))
-    found = reference(problem, operands)
-    assert (b < 0).any()
-    np.testing.assert_allclose(found.value, a @ b, atol=1e-12)
-    np.testing.assert_allclose(found.scale, np.abs(a) @ np.abs(b), rtol=1e-12)
-
-
 def told(result, of, math="f32"):
     error = relative_error(result, of)
     assert not passes(error, math)

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import conv_layer, error_of, execute, mutated
+from on_cpu import conv_layer, error_of, execute
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import encodings
 from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.problem import ConvShape, DType
 from nnzbench.data.problems.reference import reference
-from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
 
@@ -174,16 +173,7 @@ def test_what_16_bits_cannot_name_is_refused():
 
 @pytest.mark.parametrize("shape", [ConvShape(3, 6, 5, 9, 4, 3, 3, 1, 1), SIGNALS[2]], ids=str)
 def test_no_thread_races_with_another(shape):
-    problem, operands = conv_layer(shape, empty=(3,))
+    problem, operands = conv_layer(shape, empty=(3,), full=0)
     found = plans(problem, operands)
-    for variant in ("paper_sbs2", "paper_counts_sbs2"):
+    for variant in ("paper_sbs2", "paper_counts_sbs2", "paper_whole"):  # the last stages over what it read before
         assert error_of(found[variant], problem, operands, "tsan", "random:3") < 1e-6
-
-
-def test_a_missing_barrier_and_a_wrong_place_are_noticed():
-    problem, operands = conv_layer(SIGNALS[2], "f16", full=0)
-    plan = plans(problem, operands)["paper_whole"]  # two passes, so that the second stages over what the first reads
-    with pytest.raises(SanitizerError, match="data race"):
-        execute(mutated(plan, "            __syncthreads();\n#pragma unroll 2", "#pragma unroll 2"), "tsan")
-    shifted = mutated(plan, "static_cast<int>(entry.place);", "static_cast<int>(entry.place) ^ 1;")
-    assert not passes(relative_error(execute(shifted), reference(problem, operands)), "f16")

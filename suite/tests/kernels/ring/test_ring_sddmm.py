@@ -32,13 +32,6 @@ def error(plan, data, build="plain", order="forward"):
     return error_of(plan, problem(data), data, build, order)
 
 
-def test_many_slices_are_added_up_by_several_threads():
-    data = operands(matrix(9, 70, 0.3), 32 * 33 + 4)
-    plan = plan_of(data, RING_SDDMM[2])
-    assert plan.defines["SUM_STRANDS"] == 4
-    assert error(plan, data) < 1e-6
-
-
 def test_sums_that_take_too_much_memory_are_refused(monkeypatch):
     monkeypatch.setattr(ring_sddmm, "_MOST_SUM_BYTES", 1000)
     data = operands(matrix(20, 30, 0.5), 300)

@@ -63,23 +63,6 @@ def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
     assert set(others) == {""}
 
 
-def test_pairs_on_machines_apart_are_told(tmp_path: Path) -> None:
-    """Empty launches of 3 us and 4.5 us differ by 2 % of 75 us; 3.5 us are no other machine."""
-
-    def told(us: float, floor: float) -> list[bool]:
-        changes: dict[str, float] = {"median_us": us, "q1_us": us, "q3_us": us}
-        rows = [
-            dataclasses.replace(row, **changes, floor_us=floor if row.kernel == "cusparselt" else 3.0)  # type: ignore[arg-type]
-            for row in products("i8", "i8")
-        ]
-        view = view_of(tmp_path / f"{us}_{floor}", "nm_sparsity", rows)
-        found = view.compare(Comparison((kernel("cusparselt", "i8"),), (INT8,), by=("size",)))
-        return found["apart"].unique().tolist()
-
-    assert told(74.0, 4.5) == [True]
-    assert told(76.0, 4.5) == told(20.0, 3.5) == [False]
-
-
 def test_peaks_are_doubled_where_there_are_sparse_tensor_cores() -> None:
     found = han_lecture.peaks().set_index("GPU")
     assert found.loc["NVIDIA A100-SXM4-40GB"].tolist() == [19.5, 156.0, 312.0, 624.0, 312.0, 624.0, 1248.0]
