@@ -16,7 +16,9 @@ def run(timer, policy, rule=None, **options):
     return measure(timer, timer.launch, policy, rule, clock=timer.clock, **options)
 
 
-@pytest.mark.parametrize(("launch_us", "launches"), [(0.5, 200), (5.0, 40), (100.0, 10), (500.0, 4), (1e5, 1)])
+@pytest.mark.parametrize(
+    ("launch_us", "launches"), [(0.5, 200), (3.0, 67), (5.0, 40), (100.0, 10), (500.0, 4), (1e5, 1)]
+)
 def test_a_replay_lasts_long_enough_within_bounds(launch_us, launches):
     timer = timer_of(itertools.repeat(launch_us))
     result = run(timer, "hot")
@@ -182,7 +184,7 @@ def test_median_interval_covers_the_median_at_its_level():
     ("readings", "least", "lasts"),
     [
         ([300.0, 900.0, 1500.0, 1900.0, *[1980.0] * 50], 0.2, (0.3, 0.5)),
-        ([1000.0, 2000.0] * 50, 0.2, (3.0, 3.5)),
+        ([1960.0, 2000.0] * 50, 0.2, (3.0, 3.5)),
         ([1980.0] * 50, 0.2, (0.2, 0.3)),
         ([None] * 50, 0.2, (0.2, 0.3)),
         ([1000.0, 1000.0, 1980.0, 1980.0, 1980.0], 0.0, (0.25, 0.3)),

@@ -56,6 +56,20 @@ QUEUE = balanced.RowsTiling("async", 2, 1, 3)
 LOADS = balanced.RowsTiling("registers", 4, 1, 2)
 
 
+def test_places_of_a_panel_without_an_entry_read_its_row_of_zeros():
+    """Of the last range, which is short, of an odd number of entries, and behind the last row."""
+    dense = np.zeros((3, 7), np.float32)
+    dense[:, [0, 2, 3, 5, 6]] = np.arange(1, 16).reshape(3, 5)  # in ranges of 3, 3 and 1 columns
+    units = balanced.pack_panels(BalancedMatrix.from_csr(CSR.from_dense(dense), 3), 4, 8)
+    pairs = units.transpose(0, 2, 1, 3, 4).reshape(4, -1)
+    column, rest = np.divmod(pairs["offset"], 8 * 4)
+    assert not rest.any()
+    assert (column[pairs["value"] == 0] == 9).all()
+    found = np.zeros((4, 10), np.float32)
+    np.add.at(found, (np.arange(4)[:, None], column), pairs["value"])
+    assert np.array_equal(found[:3, :7], dense)
+
+
 @pytest.mark.parametrize(("n", "ranges"), [(1, 32), (2, 9), (7, 40), (8, 32)])
 def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n, ranges):
     """X is brought once per block; every number of blocks must give all rows, whoever starts where in X."""

@@ -73,6 +73,7 @@ def test_the_change_is_told_with_its_bounds():
 def test_a_difference_within_the_noise_or_that_only_the_clock_makes_is_unclear():
     assert verdict(row(10.0, spread=4.0), row(11.0, spread=4.0)) == "UNCLEAR"
     assert verdict(row(100.0, clock=1980.0), row(120.0, clock=1650.0)) == "UNCLEAR"
+    assert verdict(row(120.0, clock=1650.0), row(100.0, clock=1980.0)) == "UNCLEAR"
     assert verdict(row(100.0, clock=1980.0), row(120.0, clock=1980.0)) == "SLOWER"
     assert verdict(row(100.0, clock=None), row(120.0, clock=None)) == "SLOWER"
 

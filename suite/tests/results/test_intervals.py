@@ -74,6 +74,8 @@ def test_a_level_is_that_of_the_table_or_where_it_has_none_what_is_counted():
     made = made.assign(stem=[f"p{at}" for at in made.index], op="spmm", n=1, level=made["asked"].fillna(0.0), source="")
     assert Group(level=90.0).problems(made)["case"].tolist() == ["p0", "p1", "p2"]
     assert Group(level=70.0).problems(made)["case"].tolist() == ["p5"]
+    other = Group(level=70.0, cases="(p5)", baseline_cases="(p[34])")
+    assert [other.problems(made, side)["case"].tolist() for side in (False, True)] == [["p5"], ["p3", "p4"]]
 
 
 def test_the_least_of_several_times_is_tuned_where_all_of_them_are():

@@ -1,8 +1,11 @@
 """Rows dealt to warps, each once and evenly; nonzeros taken between landing and leaving, at an even pace."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
+from nnzbench.core.plan import Unsupported
 from nnzbench.kernels.ring.order import (
     Strands,
     bundled,
@@ -15,6 +18,7 @@ from nnzbench.kernels.ring.order import (
     schedule,
     warp_phases,
 )
+from nnzbench.kernels.ring.spmm import RingSpmmTiling
 
 WARPS, SETS, SUB, STEPS, WINDOW, UNIT = 4, 2, 3, 9, 3, 2
 ROWS = WARPS * SETS * SUB - 1
@@ -108,6 +112,15 @@ def test_every_nonzero_has_a_place_in_its_warp_and_step():
     assert np.array_equal(layout.trips[:, :STEPS, :SETS], in_order)
     assert not layout.trips[:, STEPS].any()
     assert not layout.trips[:, :, SETS:].any()
+
+
+@pytest.mark.parametrize("nonzeros", [510, 511])
+def test_a_byte_counts_the_units_of_a_step(nonzeros):
+    one, numbers = np.ones(1, np.int64), np.arange(nonzeros)
+    held = Strands.of(0 * one, one, nonzeros * one, numbers.astype(np.int32), numbers.astype(np.uint32), (nonzeros, 0))
+    tiling = RingSpmmTiling(32, 4, 1, 1, block_k=512, window=1)
+    with pytest.raises(Unsupported, match="over 510") if nonzeros > 510 else nullcontext():
+        tiling.layout(held, held.landed(0 * numbers, 1), np.zeros((1, 1), np.int64), 0, np.ones(1), UNIT)
 
 
 LENGTHS = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)

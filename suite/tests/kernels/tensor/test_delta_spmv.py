@@ -14,6 +14,7 @@ from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan, pack
+from nnzbench.kernels.tensor.strips import stored_weights
 
 
 def assert_exact(sparse, lanes, dtype="f16", build="plain", order="forward", arch="sm_90"):
@@ -68,3 +69,9 @@ def test_entries_of_either_zero_take_no_place():
     packed, wanted = pack(zeros), pack(CSR.from_dense(zeros.to_dense()))
     for name, part in packed.items():
         np.testing.assert_array_equal(part, wanted[name])
+
+
+def test_weights_that_e4m3_has_no_number_for_are_zeros_whatever_their_sign():
+    bits = stored_weights(np.array([1e-9, -1e-9, 0.0, -0.0, 1.0, -1.0], np.float32), "f8")
+    assert not bits[:4].any()
+    assert bits[5] == bits[4] | 0x80
