@@ -63,6 +63,8 @@ class Entry:
     """Of one without an estimate: the recorded GPU most like this one, where it is faster than dense there."""
     stream_us: float | None = None
     """Of a launch among others, each over another copy of the weights: what a layer of a model takes."""
+    near: tuple[Near, ...] = ()
+    """Recorded problems that its estimate leans on."""
 
     @property
     def role(self) -> str:
@@ -87,11 +89,9 @@ class Entry:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Microseconds that nine in ten such times lie between; None of what is measured, recorded or a guess."""
-        return (
-            None
-            if self.within is None or self.us is None
-            else (self.us / (1 + self.within), self.us * (1 + self.within))
-        )
+        if self.within is None or self.us is None:
+            return None
+        return self.us / (1 + self.within), self.us * (1 + self.within)
 
     @property
     def doubt(self) -> float:
@@ -145,7 +145,6 @@ class Width:
     """Kernels with candidates left when the time was over."""
     missed: tuple[tuple[str, float], ...] = ()
     """Kernels that were not timed though they may be the fastest, and the microseconds that they are estimated at."""
-    near: tuple[Near, ...] = ()
     pruned: Entry | None = None
     """With the same weights pruned 2:4 in place of their own zeros: other numbers, and an estimate."""
     beside: tuple[Beside, ...] = ()
@@ -165,6 +164,11 @@ class Width:
     def sparse(self, dtype: DType) -> Entry | None:
         """The fastest that leaves zeros out."""
         return next((one for one in self.exact(dtype) if not one.dense), None)
+
+    @property
+    def near(self) -> tuple[Near, ...]:
+        """What the fastest estimate of one that leaves zeros out leans on."""
+        return next((one.near for one in self.timed() if not one.dense), ())
 
     def all_estimated(self, dtype: DType) -> bool:
         """Whether no kernel of that precision is left out that may be as fast as those with a time."""
@@ -328,7 +332,9 @@ def _sentence(answer: Answer, width: Width) -> str:
         if answer.estimated:
             return f"No kernel is {'recorded near enough' if found.reason else 'estimated'} {at}"
         wrong = [one.label for one in width.entries if one.wrong]
-        return f"{checked(width)} checked against float64 {at}, none timed" + _wrong_text(wrong)
+        return f"{checked(width)} checked against float64 {at}, none timed" + (
+            f"; WRONG: {', '.join(wrong)}" if wrong else ""
+        )
     guess = ", a guess" if chosen.guess else ""
     if other is None:
         alone = "no sparse kernel is timed" if chosen.dense else "there is no dense time to compare with"
@@ -377,10 +383,6 @@ def math_words(math_name: str) -> str:
     return _MATH_WORDS.get(math_name, math_name)
 
 
-def _wrong_text(labels: list[str]) -> str:
-    return f"; WRONG: {', '.join(labels)}" if labels else ""
-
-
 def checked(width: Width) -> str:
     """How many kernels came out right, in words."""
     right = sum(one.error is not None for one in width.entries)
@@ -410,8 +412,7 @@ def crossover_text(answer: Answer) -> str:
         return ""
     if not found.sparse_wins:
         return f"dense is faster at all widths looked at, {found.least} to {found.most} columns"
-    throughout = all(dense >= sparse for _, dense, sparse in answer.curve)
-    if throughout:
+    if all(dense >= sparse for _, dense, sparse in answer.curve):
         return f"sparse is faster at all widths looked at, {found.least} to {found.most} columns"
     return f"sparse is faster at {found.most} columns, the most looked at"
 

@@ -123,9 +123,9 @@ class _Asked:
         """Why a GPU without records has no time of the kernel; empty where it has, or has records."""
         if (carry := self._recorded.carry(kernel, math_class)) is None:
             return ""
-        from nnzbench.papers.predict.records import UNJUDGED, cannot  # loads the papers' pages
+        from nnzbench.papers.predict.records import UNJUDGED  # loads the papers' pages
 
-        if reason := cannot(kernel, math_class, self._recorded.arch):
+        if reason := self._recorded.cannot(kernel, math_class):
             return reason
         self._unjudged |= {(kernel, math_class)} if math.isnan(carry.within) else set()
         return UNJUDGED if math.isnan(carry.within) else ""
@@ -137,8 +137,7 @@ class _Asked:
         models = self._one_column(sizes) if n == 1 else self.models
         policy = self._policy(models, sizes)
         self._streamed |= {n} if policy == "stream" else set()
-        near: dict[tuple[str, str], tuple[Near, ...]] = {}
-        entries = self._finished(models, policy, problem, sizes, near)
+        entries = self._finished(models, policy, problem, sizes)
         known = {entry.kernel for entry in entries}
         rival, where = self._rival(self._unjudged, sizes)
         for key, reason in self._lacking.items():
@@ -152,32 +151,17 @@ class _Asked:
                 known.add(key[0])
                 count = rows["problem"].nunique()
                 reason = f"recorded on {count} problem{'s' if count != 1 else ''} only"
-                entry, near[key] = self._same(key, problem, sizes, rows, reason)
-                entries.append(self._taken_by(entry, problem))
+                entries.append(self._taken_by(self._same(key, problem, sizes, rows, reason), problem))
         entries += [one for one in map(self._unknown, self._names) if one and one.kernel not in known]
-        best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
-        nearby = near.get((best.kernel, best.math), ()) if best else ()
-        return Width(
-            n,
-            ranked(entries),
-            near=nearby,
-            pruned=self._pruned(problem, sizes),
-            beside=self.beside(policy, problem, sizes),
-        )
+        pruned, beside = self._pruned(problem, sizes), self.beside(policy, problem, sizes)
+        return Width(n, ranked(entries), pruned=pruned, beside=beside)
 
     def _policy(self, models: Models, sizes: Sizes) -> str:
         """What times are ranked by: streamed, as a model sees its weights, where both sides are known so; else hot."""
         known = [key[0] for key, one in models.items() if key[1:] == (self._dtype, "stream") and not one.guess(sizes)]
         return "stream" if len({about(kernel).work == "dense" for kernel in known}) == 2 else "hot"
 
-    def _finished(
-        self,
-        models: Models,
-        policy: str,
-        problem: Problem,
-        sizes: Sizes,
-        near: dict[tuple[str, str], tuple[Near, ...]],
-    ) -> list[Entry]:
+    def _finished(self, models: Models, policy: str, problem: Problem, sizes: Sizes) -> list[Entry]:
         """An entry for each kernel with a model, the fastest first: how far off it is and whether it takes the matrix
         is found of those that an answer names, as that is slow, and of the others with `every`."""
         rough = []
@@ -196,7 +180,7 @@ class _Asked:
             named = self._every or (exact and dense not in found) or more > 0
             more -= 0 if exact and dense not in found else 1
             every_pattern = not dense and bool(about(key[0]).pattern)  # such kernels refuse most matrices
-            entry = self._estimated(key, problem, sizes, models, ruling, named or not self._question.crossover, near)
+            entry = self._estimated(key, problem, sizes, models, ruling, named or not self._question.crossover)
             if named or every_pattern or entry.us is None:
                 entry = self._taken_by(entry, problem, named or every_pattern, self._every or not found)
             certain = entry.us is not None and not entry.guess and (entry.within or 0.0) <= LEAST_CERTAIN
@@ -235,12 +219,8 @@ class _Asked:
             return None
         if not model.held_out_error(halved.kind) <= LEAST_CERTAIN:
             return None
-        return Entry(
-            "cusparselt",
-            self._dtype,
-            hot_us=float(model.at([halved])[0]),
-            within=model.within(halved.kind),
-        )
+        us, within = float(model.at([halved])[0]), model.within(halved.kind)
+        return Entry("cusparselt", self._dtype, hot_us=us, within=within)
 
     def _problem(self, n: int) -> Problem:
         return self._layer.problem(self._question.op, n, self._dtype, self._question.image)
@@ -258,20 +238,14 @@ class _Asked:
         found = dict(own)
         for key, model in others.items():
             usable = op == "spmm" or (about(key[0]).role != "library" and model.widths.min() == 1)
+            usable = usable and not self._recorded.cannot(*key[:2])
             if key[0] in self._names and key[0] in baselines(op) and usable:
                 nearer = key not in own or model.remoteness(sizes) < own[key].remoteness(sizes)
                 found |= {key: model} if nearer else {}
         return found
 
     def _estimated(
-        self,
-        key: tuple[str, str],
-        problem: Problem,
-        sizes: Sizes,
-        models: Models,
-        ruling: Model,
-        named: bool,
-        near: dict[tuple[str, str], tuple[Near, ...]],
+        self, key: tuple[str, str], problem: Problem, sizes: Sizes, models: Models, ruling: Model, named: bool
     ) -> Entry:
         """The entry by the model that it is ranked by; the rest of it where it is `named`."""
         hot, cold = (models.get((*key, policy)) for policy in USUAL)
@@ -287,35 +261,33 @@ class _Asked:
         if not (off := ruling.held_out_error(self._kind)) <= LEAST_CERTAIN:
             reason = f"estimates of it are off by {100 * off:.0f} % on average, from {len(ruling.rows)} rows"
             rows = pd.concat([one.rows for one in (hot, cold) if one] or [ruling.rows])
-            entry, near[key] = self._same(key, problem, sizes, rows, reason)
-            return entry
+            return self._same(key, problem, sizes, rows, reason)
         there = ruling.near(sizes)
         nearest = next((row for _, row in there if row["variant"]), there[0][1])  # a trial's rows name none
         found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(there)}
         nearby = sorted(found.items(), key=lambda one: one[1])[:NEAR_SHOWN]
-        near[key] = tuple(Near(*name, octaves) for name, octaves in nearby)
         return replace(
             entry,
             variant=str(nearest["variant"]),
             packing_ms=packing_ms(key[0], ruling.rows, sizes),
             within=None if guess or as_width else ruling.within(self._kind),
+            near=tuple(Near(*name, octaves) for name, octaves in nearby),
         )
 
-    def _same(
-        self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str
-    ) -> tuple[Entry, tuple[Near, ...]]:
+    def _same(self, key: tuple[str, str], problem: Problem, sizes: Sizes, rows: pd.DataFrame, reason: str) -> Entry:
         """The times of a recorded problem of the same sizes, where there is one; else the reason why there is none."""
         dense = about(key[0]).work == "dense"
         by_policy = same(rows[rows["policy"].isin(USUAL)], sizes, dense)
         if not by_policy:
-            return Entry(*key, reason=reason, unestimated=True), ()
+            return Entry(*key, reason=reason, unestimated=True)
         row = by_policy["hot"] if "hot" in by_policy else by_policy["cold"]
         hot, cold = (float(by_policy[one]["median_us"]) if one in by_policy else None for one in USUAL)
         costs = () if dense else ("prepare_ms", "compile_ms")
         once = [float(row[name]) for name in costs if not pd.isna(row[name])]
         memory = self._bytes(key[0], problem)
-        entry = Entry(*key, str(row["variant"]), hot, cold, memory, sum(once) if once else None, recorded=True)
-        return entry, (Near(str(row["experiment"]), str(row["problem"]), 0.0),)
+        near = Near(str(row["experiment"]), str(row["problem"]), 0.0)
+        packing = sum(once) if once else None
+        return Entry(*key, str(row["variant"]), hot, cold, memory, packing, recorded=True, near=(near,))
 
     def _unknown(self, name: str) -> Entry | None:
         """What is said of a kernel without any row; None of one that nobody would expect here."""
@@ -396,11 +368,8 @@ class _Asked:
             while True:
                 least = np.min([*times.values(), np.full(len(asked), math.inf)], axis=0)
                 first = [one for one, us in times.items() if ((us == least) & (us < math.inf)).any()]
-                doubtful = [
-                    one
-                    for one in first
-                    if not self.models[one, self._dtype, policy].held_out_error(self._kind) <= LEAST_CERTAIN
-                ]
+                models = {one: self.models[one, self._dtype, policy] for one in first}
+                doubtful = [one for one in first if not models[one].held_out_error(self._kind) <= LEAST_CERTAIN]
                 if not doubtful:
                     break
                 times = {kernel: us for kernel, us in times.items() if kernel not in doubtful}

@@ -96,13 +96,7 @@ def answers(
 
 
 def _like(
-    layer: Layer,
-    first: str,
-    found: Answer,
-    question: Question,
-    session: Session,
-    results: Results,
-    within: RunProgress,
+    layer: Layer, first: str, found: Answer, question: Question, session: Session, results: Results, within: RunProgress
 ) -> Answer:
     """The answer for a layer of the kind of one of that name, whose fastest sparse kernels are checked and timed on it.
 

@@ -100,6 +100,14 @@ class Recorded:
         bar = error_bar(kernel, math_class, self.source, self.target)
         return Carry(self.source, self.target, library_factor(kernel, math_class, self.source, self.target), bar)
 
+    def cannot(self, kernel: str, math_class: str) -> str:
+        """Why the target has no such time; empty where nothing speaks against one."""
+        if self.target is None:
+            return ""
+        from nnzbench.papers.predict.records import cannot
+
+        return cannot(kernel, math_class, self.arch)
+
     @cached_property
     def on_source(self) -> Recorded:
         """The same as estimates of the GPU that they were recorded on."""

@@ -46,7 +46,8 @@ def test_narrow_times_are_estimated_from_wide_ones():
     models = published().models("spmm", "f16")
     for kernel in ("ring", "sputnik", "tensor_spmm", "flash_llm", "spinfer", "cublas"):
         model = models[kernel, "f16", "hot"]
-        errors = model.errors(model.widths < 32)
+        out = model.widths < 32
+        errors = np.abs(model.estimates(out) / model.rows.loc[out, "median_us"] - 1)
         assert errors.size >= 60
         assert float(np.mean(errors)) < 0.36, kernel
 
@@ -130,3 +131,10 @@ def test_the_verdict_on_layers_of_language_models(text, n, question, kernel):
 def test_a_kernel_says_that_it_does_not_take_a_width_before_how_far_it_is_recorded():
     width = ask("512x512@0.5", 32, pattern="2:4", dtype="f16", every=True).widths[0]
     assert {one.kernel: one.reason for one in width.entries}["delta_spmv"] == "one column of B alone, not 32"
+
+
+def test_a_gpu_has_no_times_in_an_arithmetic_that_it_lacks():
+    """Nor at one column, where those of vectors count too."""
+    (layer,) = layers.load(["512x512@0.9"])
+    found = estimate.answer(layer, Question((1,), dtype="f32"), load("v100", [paths.reports()]))
+    assert {one.math for one in found.widths[0].timed()} == {"f32"}

@@ -247,7 +247,7 @@ class Archive:
             tensors |= {f"{name}{part}": array for part, array in parts.items()}
         text = {
             "format": FORMAT, "gpu": self.gpu, "arch": self.arch, "driver": self.driver,
-            "layers": {name: as_json(one) for name, one in self.layers.items()},
+            "layers": {name: asdict(one) for name, one in self.layers.items()},
         }  # fmt: skip
         with paths.replacing(target) as partial:
             save_file(tensors, partial, {_HEADER: json.dumps(text)})
@@ -311,14 +311,8 @@ def canonical(matrix: CSR, dtype: DType) -> CSR:
     return CSR(matrix.m, matrix.k, before[matrix.offsets].astype(np.int32), matrix.indices[there], values[there])
 
 
-def as_json(packing: Packing) -> dict[str, Any]:
-    """A layer's choices as JSON's types."""
-    widths = {str(n): one and asdict(one) for n, one in packing.widths.items()}
-    return {"m": packing.m, "k": packing.k, "dtype": packing.dtype, "pattern": packing.pattern, "widths": widths}
-
-
 def packing_of(text: Mapping[str, Any]) -> Packing:
-    """Raises `ValueError`, `KeyError` or `TypeError` for what `as_json` does not give."""
+    """Raises `ValueError`, `KeyError` or `TypeError` for what `asdict` does not give, read from JSON."""
     m, k, dtype = text["m"], text["k"], text["dtype"]
     if not all(isinstance(size, int) and 0 < size < 2**31 for size in (m, k)) or dtype not in ITEM_BYTES:
         raise ValueError("a layer has impossible sizes")
@@ -371,4 +365,4 @@ def recall(key: Key) -> Packing | None:
 
 def keep(key: Key, packing: Packing) -> None:
     """Keeps it under this key. Raises `OSError`."""
-    paths.write_text(key.path(), json.dumps(as_json(packing)))
+    paths.write_text(key.path(), json.dumps(asdict(packing)))

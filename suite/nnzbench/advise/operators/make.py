@@ -84,11 +84,6 @@ def make(
     return Operator(_packed(_saved(facts, operands, plan), plan, device), device)
 
 
-def _hot_us(outcome: Outcome) -> float | None:
-    measured = outcome.measurements.get("hot")
-    return measured.median if measured else None
-
-
 def draft(
     problem: Problem, operands: Operands, names: Sequence[str], arch: str, known: Mapping[str, AnyKernel]
 ) -> Saved:
@@ -129,10 +124,12 @@ def _facts(
 ) -> Facts:
     """Raises `Unsupported` as `require_inputs` does."""
     bound = require_inputs(plan, operands, layout == "tokens")
-    error, resources, us = (outcome.error or 0.0, outcome.resources, _hot_us(outcome)) if outcome else (None,) * 3
+    error, resources = (outcome.error or 0.0, outcome.resources) if outcome else (None, None)
+    hot = outcome.measurements.get("hot") if outcome else None
     return Facts(
         kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, arch, bound["b"],
-        plan.output, error, weights_bytes(plan, operands, resources, bound), us, layout,
+        plan.output, error, weights_bytes(plan, operands, resources, bound), hot.median if hot else None,
+        layout,
     )  # fmt: skip
 
 

@@ -105,9 +105,10 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 def _read(kind: type[T], stream: Iterable[str], **columns: str) -> Iterator[T]:
     """One dataclass a line of a CSV file; `columns` are those whose name is not that of their field."""
-    parsers = [(one.name, columns.get(one.name, one.name), _PARSERS[str(one.type)]) for one in fields(kind)]  # type: ignore[arg-type]
-    for row in csv.DictReader(stream):
-        yield kind(**{name: parse(row[column]) for name, column, parse in parsers})
+    header = next(lines := csv.reader(stream))
+    parsers = [(header.index(columns.get(one.name, one.name)), _PARSERS[str(one.type)]) for one in fields(kind)]  # type: ignore[arg-type]
+    for row in filter(None, lines):
+        yield kind(*(parse(row[at]) for at, parse in parsers))
 
 
 @cache

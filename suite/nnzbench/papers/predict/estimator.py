@@ -246,11 +246,6 @@ class Model:
         parts: NDArray[np.int64] = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
         return parts
 
-    def errors(self, out: NDArray[np.bool_]) -> Floats:
-        """|estimate / measured - 1| of the rows `out`, from the others alone."""
-        errors: Floats = np.abs(self.estimates(out) / self._us[out] - 1)
-        return errors
-
     def estimates(self, out: NDArray[np.bool_]) -> Floats:
         """Microseconds of the rows `out`, from the others alone; none where these are all or none."""
         if not out.any() or out.all():

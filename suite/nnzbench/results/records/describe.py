@@ -31,6 +31,7 @@ UNSTRUCTURED = "unstructured"
 _SEARCH = ["problem", "dtype", "kernel", "device"]
 
 
+@functools.cache
 def pattern_of(source: str) -> str:
     """Kind of pattern of a problem's source, such as `dlmc:...`, `nm:2:4:0` or `block:...`."""
     words = source.split(":")
