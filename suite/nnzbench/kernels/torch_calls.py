@@ -65,7 +65,7 @@ class TorchKernel:
         stream = torch.cuda.ExternalStream(gpu.backend.stream, place) if gpu else None
 
         def on_stream(do: Callable[[], Any]) -> Any:
-            with torch.cuda.stream(stream) if stream else nullcontext(), torch.no_grad():
+            with torch.cuda.stream(stream) if gpu else nullcontext(), torch.no_grad():
                 return do()
 
         def called(do: Callable[[], Any]) -> Any:
