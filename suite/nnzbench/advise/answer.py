@@ -10,11 +10,8 @@ from typing import Any
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about
 from nnzbench.results.crossover import Crossover, times_as_fast
+from nnzbench.results.selector import MATHS
 
-_MATH_WORDS = {
-    "f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)", "f8": "FP8",
-    "i4": "INT4",
-}  # fmt: skip
 MOST_ROWS = 8
 """Of an answer's table, all widths together, unless all are asked for."""
 FEW_ZEROS = 0.5
@@ -217,6 +214,11 @@ class Answer:
         """Share of zeros as counted."""
         return 1 - self.nnz / (self.m * self.k)
 
+    @property
+    def how(self) -> str:
+        """Where it holds, and whether it is an estimate."""
+        return f"estimated for {self.where}, not measured" if self.estimated else f"on {self.where}"
+
     def __str__(self) -> str:
         """The verdict for each width, and what it is about."""
         return "\n".join([*(sentence(self, width) for width in self.widths), heading(self)])
@@ -291,8 +293,7 @@ def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 def heading(answer: Answer) -> str:
     """What is answered about: the layer, its sizes, the device."""
     sizes = f"{answer.m} x {answer.k}, {100 * answer.sparsity:.1f} % zeros, {answer.op} in {math_words(answer.dtype)}"
-    how = f"estimated for {answer.where}, not measured" if answer.estimated else f"on {answer.where}"
-    return f"{answer.label}: {sizes}; {how}"
+    return f"{answer.label}: {sizes}; {answer.how}"
 
 
 def sentence(answer: Answer, width: Width) -> str:
@@ -380,7 +381,7 @@ def _name(entry: Entry) -> str:
 
 def math_words(math_name: str) -> str:
     """An arithmetic as it is written in text, such as `fp16`."""
-    return _MATH_WORDS.get(math_name, math_name)
+    return "fp32 (Winograd)" if math_name == "winograd" else MATHS.get(math_name, math_name)
 
 
 def checked(width: Width) -> str:

@@ -170,13 +170,5 @@ def _known(device: str | None) -> recorded.Recorded | None:
 
 
 __all__ = [
-    "Answer",
-    "MatrixError",
-    "Operator",
-    "OperatorError",
-    "RecordError",
-    "Unsupported",
-    "best",
-    "load",
-    "operator",
-]
+    "Answer", "MatrixError", "Operator", "OperatorError", "RecordError", "Unsupported", "best", "load", "operator",
+]  # fmt: skip

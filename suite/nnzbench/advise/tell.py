@@ -156,8 +156,7 @@ _TIMED = ("verdict", "hot", "speed", "cold", "memory", "dense from")
 
 def _together(answers: Sequence[Answer], out: Console) -> None:
     first = answers[0]
-    how = f"estimated for {first.where}, not measured" if first.estimated else f"on {first.where}"
-    out.print(f"{len(answers)} layers, {first.op}; {how}", soft_wrap=True)
+    out.print(f"{len(answers)} layers, {first.op}; {first.how}", soft_wrap=True)
     for note in dict.fromkeys(answer.note for answer in answers if answer.note):
         out.print(escape(note), soft_wrap=True)
     timed = any(width.timed() for answer in answers for width in answer.widths)
@@ -188,10 +187,9 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
     if best is None:
         return (GAP,) * (len(_TIMED) + 1)
     crossing = GAP
-    if found is not None and found.n is not None:
-        crossing = f"{found.told}"
-    elif found is not None:
-        crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
+    if found is not None:
+        beyond = f"> {found.most}" if found.sparse_wins else f"{found.least}"
+        crossing = beyond if found.n is None else f"{found.told}"
     share = best.memory_bytes / dense.memory_bytes if dense and dense.memory_bytes and best.memory_bytes else None
     return (
         "about even" if verdict.reason == "even" else f"{escape(best.label)}{' ?' if best.guess else ''}",
@@ -352,7 +350,6 @@ def _certainty(entry: Entry) -> str:
         return "?"
     if entry.as_width:
         return f"N={entry.as_width}"
-    error = entry.within
     if entry.recorded:
         return "recorded"
-    return GAP if error is None or math.isnan(error) else f"±{100 * error:.0f} %"
+    return GAP if entry.within is None or math.isnan(entry.within) else f"±{100 * entry.within:.0f} %"

@@ -108,12 +108,9 @@ class Operator:
                 continue
             if not isinstance(array, np.ndarray):
                 raise OperatorError(f"{what}: a {type(array).__name__} is no NumPy array, which the processor takes")
-            if array.shape != shape:
-                raise OperatorError(f"{what} must have the shape {shape}, not {array.shape}")
-            if array.dtype != kind:
-                raise OperatorError(f"{what} must hold {kind.name}, not {array.dtype.name}")
-            if not array.flags.c_contiguous:
-                raise OperatorError(f"{what} must be row-major without gaps: make a contiguous copy")
+            rows_first = bool(array.flags.c_contiguous)
+            found = arrays.View(0, array.shape, str(array.dtype), rows_first, None, 0, np.empty, array)
+            arrays.require(found, what, shape, str(kind), 0)
         bf16 = facts.dtype == "bf16"
         given, empty = stored(round_to(b, facts.dtype), bf16), np.zeros(gives, np.uint16 if bf16 else kind)
         shift = np.zeros(facts.m, kind) if bias is None else round_to(bias, facts.dtype)

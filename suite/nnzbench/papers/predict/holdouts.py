@@ -142,11 +142,9 @@ def recorded(reports: Path) -> pd.DataFrame | None:
             frame = load(folder).frame
             frame = frame[(frame["policy"] == "hot") & frame["op"].isin(["spmm", "gemm"]) & (frame["shape"] == "")]
             dense = frame["kernel"].map(_is_dense).astype(bool)
-            parts += [
-                standing(frame[dense]).assign(variant="", pattern_hash=""),
-                frame[~dense & frame["median_us"].notna()],
-            ]
-            parts[-2:] = [part.assign(gpu=folder.parent.name) for part in parts[-2:]]
+            fastest = standing(frame[dense]).assign(variant="", pattern_hash="")
+            some = (fastest, frame[~dense & frame["median_us"].notna()])
+            parts += [part.assign(gpu=folder.parent.name) for part in some]
     if not parts:
         return None
     rows = work_of(pd.concat(parts, ignore_index=True))
