@@ -11,7 +11,7 @@ from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import RuleCosts, Trial
-from nnzbench.kernels.registry import kernels
+from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, rule_tile, tile_features
 
 CONSTANTS = (3.0, 0.001, 0.01, 0.5, 0.3, 0.05)
@@ -137,6 +137,7 @@ def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper():
     variants = [plan.variant for plan in kernels()["sputnik"].plans(problem, operands, "sm_90")]  # type: ignore[union-attr]
     tile = rule_tile(operands.sparse, 64, 4, sm_count("sm_90"))
     assert variants[:2] == [f"rule_{tile.name}", f"heuristic_{heuristic_tile(64, 4).name}"]
+    assert [about("sputnik").of_paper(variant) for variant in variants[:2]] == [False, True]
     assert tile.name not in variants[2:]
     assert len(set(variants)) == len(variants)
 

@@ -14,15 +14,6 @@ from nnzbench.results.records.folder import Results
 from nnzbench.results.records.record import RecordError
 
 
-def test_resume_with_another_policy_adds_that_policy_alone(tmp_path):
-    kernel, device = FakeKernel(variants={"a": (5.0, "")}), FakeDevice()
-    sweep(tmp_path, kernel, choice=Choice(policies=("hot",)))
-    sweep(tmp_path, kernel, device=device, choice=Choice(resume=True))
-    assert not [call for call in device.timer.calls if call[0] == "capture"]
-    found = sorted((row.problem, row.policy) for row in rows(tmp_path))
-    assert found == [(problem, policy) for problem in ("p0", "p1") for policy in ("cold", "hot")]
-
-
 def test_resume_repairs_a_line_that_a_crash_cut_off(tmp_path):
     kernel = FakeKernel(variants={"a": (5.0, "")})
     sweep(tmp_path, kernel)

@@ -15,20 +15,9 @@ def chosen(rows):
     return [r.variant for r in select(rows) if r.selected]
 
 
-def test_the_fastest_correct_row_is_selected_per_policy():
-    rows = [row("a", 5.0), row("b", 4.0), row("a", 1.0, policy="cold"), row("b", 2.0, policy="cold")]
-    assert [(r.variant, r.policy) for r in select(rows) if r.selected] == [("b", "hot"), ("a", "cold")]
-
-
 def test_a_wrong_row_is_never_selected_and_an_old_choice_is_forgotten():
     stale = dataclasses.replace(row("slow", 9.0), selected=True)
     assert chosen([failed(row("fast", 1.0), "wrong", "error"), stale, row("good", 5.0)]) == ["good"]
-
-
-def test_math_modes_compete_apart():
-    rows = [row("f32_algo1", 5.0, kernel="cublas"), row("tf32_algo1", 2.0, kernel="cublas")]
-    assert chosen(rows) == ["f32_algo1", "tf32_algo1"]
-    assert [r.math for r in rows] == ["f32", "tf32"]
 
 
 def test_dense_times_over_the_unpruned_matrix_stand_where_there_are_some():

@@ -13,7 +13,7 @@ from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
-from nnzbench.kernels.registry import kernels
+from nnzbench.kernels.registry import about, kernels
 from nnzbench.kernels.rows import row_strips
 from nnzbench.kernels.sputnik.sddmm import (
     SCALAR,
@@ -148,6 +148,7 @@ def test_the_rule_comes_first_then_the_paper_then_the_rest(dtype):
     rest = [strip for strip in candidates(64, itemsize) if strip != ruled]
     expected_names = [f"rule_{ruled.name}", f"heuristic_{paper.name}", *(strip.name for strip in rest)]
     assert variants(pattern, 64, dtype) == [name + index for name in expected_names]
+    assert [about("sputnik_sddmm").of_paper(name) for name in expected_names[:2]] == [False, True]
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])

@@ -10,7 +10,6 @@ import fake_records
 import pandas as pd
 import pytest
 
-from nnzbench.core.gpus import peaks_of, sheet_peaks
 from nnzbench.data.problems import tables
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.report import published
@@ -190,15 +189,6 @@ def test_shares_are_of_the_baseline_and_of_the_best_sparse_kernel_alone(tmp_path
         "sparsert_paper"
     ]
     assert set(found.shares["role"]) == {"dense", "best"}
-
-
-def test_peaks_are_of_the_policy_and_the_arithmetic():
-    peaks = peaks_of({"peaks": PEAKS | {"tf32_tflops": 350.0}})
-    assert peaks.bandwidth(1e6, "hot") == 8000.0
-    assert peaks.bandwidth(1e6, "cold") == peaks.bandwidth(1e9, "hot") == 4000.0
-    assert [peaks.tflops(name) for name in ("f32", "tf32", "f16", "bf16")] == [64.0, 350.0, 750.0, 750.0]
-    sheet = sheet_peaks(T4)
-    assert (sheet.l2_bytes, sheet.l2_gbs) == (4 << 20, None)
 
 
 def test_printed_times_are_of_the_level_of_their_column():
