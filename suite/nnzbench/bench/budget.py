@@ -261,7 +261,10 @@ def _breadth(
 
 
 def _fitting(steps: Sequence[Step], resources: Resources, room: float) -> frozenset[int]:
-    """Places of the steps that end within so many seconds of wall clock, if each is done that fits."""
+    """Places of the steps that end within so many seconds of wall clock, if each is done that fits.
+
+    Nothing is tuned on a problem whose first choices did not fit, which makes it `unbegun`.
+    """
     seconds = gpu_s = 0.0
     fitting, unbegun = set(), set[tuple[str, Problem]]()
     for at, step in enumerate(steps):
@@ -269,7 +272,10 @@ def _fitting(steps: Sequence[Step], resources: Resources, room: float) -> frozen
             resources.wall_s(seconds + step.seconds, gpu_s + step.gpu_s),
             resources.wall_s(seconds, gpu_s) + step.seconds,
         )
-        if _allowed(step, ends <= room + ROUNDING_S, unbegun):
+        fits, place = ends <= room + ROUNDING_S, (step.experiment, step.problem)
+        if step.scope == "first" and not fits:
+            unbegun.add(place)
+        if fits and place not in unbegun:
             fitting.add(at)
             seconds, gpu_s = seconds + step.seconds, gpu_s + step.gpu_s
     return frozenset(fitting)
@@ -327,14 +333,6 @@ def abreast(steps: Iterable[Step], wall_s: float = math.inf) -> tuple[Step, ...]
             placed += [(place, step) for step in near]
             at += len(near)
     return tuple(step for _, step in sorted(placed, key=itemgetter(0)))
-
-
-def _allowed(step: Step, fits: bool, unbegun: set[tuple[str, Problem]]) -> bool:
-    """Nothing is tuned on a problem whose first choices did not fit, which makes it `unbegun`."""
-    key = (step.experiment, step.problem)
-    if step.scope == "first" and not fits:
-        unbegun.add(key)
-    return fits and key not in unbegun
 
 
 def _minutes(seconds: float) -> str:

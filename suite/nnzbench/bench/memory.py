@@ -29,11 +29,9 @@ def measure(problem: Problem, candidate: Candidate, device: Device) -> Use | Non
     """
     if problem.op not in OPS or not isinstance(device, GpuDevice):
         return None
-    use = _once(candidate, device)
-    for _ in range(TRIES - 1):
-        if use.steady:
+    for _ in range(TRIES):
+        if (use := _once(candidate, device)).steady:
             break
-        use = _once(candidate, device)
     return use
 
 

@@ -218,17 +218,10 @@ def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any
 def _gpu(device: Device | None) -> dict[str, Any]:
     if not isinstance(device, GpuDevice):
         return {"missing": "no device was opened" if device is None else f"the {device.name} device is not a GPU"}
-    facts = device.facts
-    major, minor = facts.compute_capability
-    known = {
-        "name": facts.name,
-        "slug": device.gpu,
-        "compute_capability": f"{major}.{minor}",
-        "sms": facts.sms,
-        "l2_bytes": facts.l2_bytes,
-        "memory_bytes": facts.memory_bytes,
-        "shared_optin_bytes": facts.shared_optin_bytes,
-    }
+    major, minor = device.facts.compute_capability
+    known = {"slug": device.gpu, "compute_capability": f"{major}.{minor}"}
+    told = ("name", "sms", "l2_bytes", "memory_bytes", "shared_optin_bytes")
+    known |= {name: getattr(device.facts, name) for name in told}
     return {**known, **(settings(device.clocks) if device.clocks else {"settings_missing": "NVML is not available"})}
 
 

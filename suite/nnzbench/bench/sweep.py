@@ -60,7 +60,6 @@ class Choice:
 
     @property
     def limit(self) -> int | None:
-        """Most candidates of a kernel on one problem."""
         return self.candidates or (QUICK_CANDIDATES if self.quick else None)
 
 
@@ -88,7 +87,10 @@ def run_experiment(
     with opened([experiment], session, lambda name: folder, choice, progress) as planned:
         if not planned:
             return Summary(folder)
-        queue = Queue(in_table_order(planned))
+        steps = (
+            Step(one.name, one.paper, problem, tuple(names)) for one, _, work in planned for problem, names in work
+        )
+        queue = Queue(steps)  # as the tables have them
         progress.start("run", len(queue.waiting))
         carry_out(queue, planned, progress)
     return planned[0][1].summary()
@@ -128,13 +130,6 @@ def opened(
             )
             planned.append((one, Run(one, session, folders.enter_context(results), choice), work))
         yield planned
-
-
-def in_table_order(planned: Iterable[Planned]) -> Iterator[Step]:
-    """All of the work, as the tables have it."""
-    for one, _, work in planned:
-        for problem, names in work:
-            yield Step(one.name, one.paper, problem, tuple(names))
 
 
 def carry_out(queue: Queue, planned: Iterable[Planned], progress: RunProgress) -> None:

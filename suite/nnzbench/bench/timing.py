@@ -101,17 +101,14 @@ class Measurement:
 
     @property
     def median(self) -> float:
-        """Median, microseconds."""
         return statistics.median(self.samples_us)
 
     @property
     def q1(self) -> float:
-        """Lower quartile, microseconds."""
         return float(np.quantile(self.samples_us, 0.25))
 
     @property
     def q3(self) -> float:
-        """Upper quartile, microseconds."""
         return float(np.quantile(self.samples_us, 0.75))
 
 

@@ -65,7 +65,6 @@ class Held:
         return flat.reshape(self.shape)
 
     def write(self, array: Array) -> None:
-        """Replaces the contents."""
         with self.data.open("r+b") as file:
             file.seek(self.offset)
             file.write(_bytes(array))
@@ -307,14 +306,11 @@ class CpuDevice:
             cleanup()
             raise
 
-        def close() -> None:
-            cleanup()
-
         return Prepared(
             run=lambda: self._run(built, written),
             read=lambda: plan.result(written.output.read()),
             poison=written.poison,
-            close=close,
+            close=cleanup,
             compile_ms=sum({made.path: made.compile_ms for made in built}.values()),
             prepare_ms=prepare_ms,
             capturable=False,

@@ -174,7 +174,6 @@ class GpuDevice:
 
     @property
     def facts(self) -> GpuFacts:
-        """What CUDA says of the GPU."""
         return self.backend.facts
 
     @property
@@ -221,7 +220,6 @@ class GpuDevice:
         return self.backend.separate()
 
     def upload(self, array: Array) -> DeviceArray:
-        """A copy of `array` in device memory."""
         result = self.empty(array.shape, array.dtype)
         result.write(array)
         return result
@@ -267,9 +265,6 @@ class GpuDevice:
             programs = self._load(builds) if plan.language == "ptx" else modules
             return self._run(self._bind_all(plan, builds, mine, programs), mine)
 
-        def read() -> Array:
-            return plan.result(output.read())
-
         def close() -> None:
             self.synchronise()
             calls.clear()
@@ -279,9 +274,8 @@ class GpuDevice:
         prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
         compile_ms = sum(built.compile_ms for _, built in builds.values())
         run = self._run(calls, arrays)
-        return Prepared(
-            run, read, output.poison, close, resources, compile_ms, prepare_ms, arrays=arrays, copied=copied
-        )
+        done = output.poison, close, resources, compile_ms, prepare_ms
+        return Prepared(run, lambda: plan.result(output.read()), *done, arrays=arrays, copied=copied)
 
     def _run(self, calls: list[Callable[[], None]], arrays: Mapping[str, DeviceArray]) -> Callable[[], None]:
         errors = self.backend.errors
@@ -369,7 +363,6 @@ class GpuDevice:
         """Nothing: the driver ends a process's launches with it, and waiting for them here would hang."""
 
     def close(self) -> None:
-        """Closes libraries, the timer's memory and the backend."""
         for handle in self._libraries.values():
             handle.close()
         self._libraries.clear()

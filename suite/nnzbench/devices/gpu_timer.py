@@ -127,7 +127,6 @@ class GpuTimer:
         return self._clocks.throttle_reasons() if self._clocks else ()
 
     def close(self) -> None:
-        """Drops events and the flush buffer."""
         self._flush = None
         self._pairs.clear()
 

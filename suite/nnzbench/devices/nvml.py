@@ -48,7 +48,6 @@ class Clocks:
         return None if clock is None else int(clock)
 
     def sm_mhz(self) -> float | None:
-        """Current SM clock, MHz."""
         clock = self.clock_mhz("SM", "ClockInfo")
         return None if clock is None else float(clock)
 

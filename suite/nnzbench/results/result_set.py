@@ -114,7 +114,8 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     if recorded.empty:
         raise RecordError(f"{path}: there is a header and no row")
     _check(path, recorded)
-    devices = sorted(recorded["device"].unique(), key=_device_rank)
+    ranks = {name: at for at, name in enumerate(GPU_DEVICES)}
+    devices = sorted(recorded["device"].unique(), key=lambda one: (ranks.get(one, len(ranks)), one))
     kept = recorded if len(devices) == 1 else recorded[recorded["device"] == devices[0]]
     unfinished = (kept["status"] == "ok") & (kept["search"] == "")
     left = kept[unfinished]
@@ -301,10 +302,6 @@ def _joined(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 def _counted(rows: pd.DataFrame) -> str:
     count = rows["problem"].nunique()
     return "one problem" if count == 1 else f"{count} problems"
-
-
-def _device_rank(device: str) -> tuple[int, str]:
-    return (GPU_DEVICES.index(device) if device in GPU_DEVICES else len(GPU_DEVICES), device)
 
 
 def read_environment(folder: Path, name: str) -> dict[str, Any]:

@@ -65,7 +65,6 @@ class Comparisons:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows per verdict."""
         return dict(Counter(row.verdict for row in self.rows))
 
     @property

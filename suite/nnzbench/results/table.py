@@ -119,7 +119,7 @@ def pairs(data: Data, subjects: Sequence[Selector], baselines: Sequence[Selector
     return found.assign(
         ratio=found["over_us"] / found["median_us"],
         tuned=found["tuned"].astype(bool) & found["over_tuned"].astype(bool),
-        one_run=(found["run"] == found["over_run"]) & found["run"].ne(""),
+        one_run=found["run"] == found["over_run"],
     ).drop(columns=["run", "over_run", "over_tuned"])
 
 

@@ -34,7 +34,6 @@ from nnzbench.data.problems.experiment import Experiment
 from nnzbench.data.problems.problem import stem_of
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
-from nnzbench.results.records.record import Key
 
 POLL_S = 0.2
 MEET_S = 1.0
@@ -374,7 +373,9 @@ class ClusterRun:
                     break
                 run = model.runs[steps[0].experiment]
                 experiment = next(one for one in self.experiments if one.name == steps[0].experiment)
-                done = _done(run, steps)
+                name, results = run.attempts.experiment, run.results
+                kernels = {(one.problem.name, one.problem.dtype, kernel) for one in steps for kernel in one.kernels}
+                done = {key: results.done[key] for one in kernels for key in results.of_kernel.get((name, *one), ())}
                 by_type = sorted(steps, key=lambda step: step.problem.dtype)  # the matrix is rounded once for each
                 job = Job(experiment, tuple(by_type), self.choice, done, model.queue.left_s)
                 unit.jobs[self._submit(perform, job, resources={unit.who.unit: 1})] = job, time.monotonic()
@@ -420,13 +421,6 @@ def _error_of(future: Any) -> BaseException | None:
     """What a job raised; None where its worker died."""
     error = future.exception() if future.status == "error" else None
     return None if error is None or type(error).__name__ == "KilledWorker" else error
-
-
-def _done(run: Run, steps: Sequence[Step]) -> dict[Key, float | None]:
-    """What is recorded of the problems of these steps already."""
-    name = run.attempts.experiment
-    places = {(name, step.problem.name, step.problem.dtype, kernel) for step in steps for kernel in step.kernels}
-    return {key: run.results.done[key] for place in places for key in run.results.of_kernel.get(place, ())}
 
 
 def homes(schedule: Schedule, runs: Mapping[str, Run]) -> Iterator[tuple[Step, str]]:

@@ -254,7 +254,6 @@ class Results:
         return ""
 
     def add(self, records: Iterable[Record]) -> None:
-        """Appends the rows and flushes them to disk."""
         rows = list(records)
         append(self.records_path, rows)
         for record in rows:

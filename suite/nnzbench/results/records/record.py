@@ -28,7 +28,6 @@ from nnzbench.results.records.table_files import append_rows, cells_of, plain, r
 SCHEMA = "nnzbench/2"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
-_STATUSES: tuple[str, ...] = get_args(Status)
 Choice = Literal["default", "first", "search", "fixed"]
 """Who chose a candidate: the library's or the paper's heuristic, by its name; this project's rule, or whatever else a
 kernel tries first; a search among many; nobody, as there is nothing to tune."""
@@ -280,21 +279,19 @@ def read_table(path: Path) -> Any:
     Raises `RecordError` naming file, line (of Parquet: row) and column; a cut-off last line is an error too.
     """
     plain(path)
-    return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
-
-
-def place(path: Path, at: int) -> str:
-    """File and line, or row, of the row at `at`; line numbers are exact because a cell never holds a newline."""
-    return f"{path}, row {at + 1}" if path.suffix == ".parquet" else f"{path}, line {at + 2}"
-
-
-def _read_parquet(path: Path) -> Any:
+    if path.suffix != ".parquet":
+        return _read_csv(path)
     table = read_parquet(path, f"the {SCHEMA} column list", TABLE, _TABLE_1)
     if table.column_names == _TABLE_1.names:
         table = _migrated(table, path)
     for at in np.flatnonzero(_doubtful(table)):
         _refuse(_cells(table, int(at)), place(path, int(at)))
     return table
+
+
+def place(path: Path, at: int) -> str:
+    """File and line, or row, of the row at `at`; line numbers are exact because a cell never holds a newline."""
+    return f"{path}, row {at + 1}" if path.suffix == ".parquet" else f"{path}, line {at + 2}"
 
 
 def _read_csv(path: Path) -> Any:
@@ -371,7 +368,7 @@ def _doubtful(table: Any) -> NDArray[np.bool_]:
     sampled = frame["median_us"].isna() | frame["samples"].isna() | (frame["samples"] >= 1)
     ok = (frame["status"] == "ok") & frame["relative_error"].notna() & possible & sampled
     untimed = times.isna().all(axis=1) & frame["selected"].eq(False) & (frame["reason"] != "")
-    failed = frame["status"].isin(set(_STATUSES) - {"ok"}) & untimed
+    failed = frame["status"].isin(set(get_args(Status)) - {"ok"}) & untimed
     named = np.logical_and.reduce([frame[name].isin(words) for name, words in _WORDS.items()])
     sound = (frame["schema"] == SCHEMA) & finite & named & (ok | failed)
     doubtful: NDArray[np.bool_] = ~sound.to_numpy(dtype=bool)

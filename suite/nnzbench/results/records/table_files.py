@@ -96,13 +96,10 @@ def read_parquet(path: Path, what: str, *schemas: Any, columns: Sequence[str] | 
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         said = "".join(one if one.isprintable() else " " for one in str(error)[:200])
         raise RecordError(f"{path}: not a readable Parquet file ({' '.join(said.split())})") from None
-    if empty := [field.name for field in schema if not field.nullable and _empty(table, field.name)]:
+    needed = [field.name for field in schema if not field.nullable and field.name in table.column_names]
+    if empty := [name for name in needed if table[name].null_count]:
         raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
     return table
-
-
-def _empty(table: Any, name: str) -> bool:
-    return name in table.column_names and table[name].null_count > 0
 
 
 def write_parquet(path: Path, table: Any) -> None:
