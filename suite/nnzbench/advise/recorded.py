@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import SURELY
 from nnzbench.advise.layer import Op
-from nnzbench.core import host, paths
+from nnzbench.core import paths
 from nnzbench.core.architectures import architecture
 from nnzbench.core.gpus import Gpu, gpus, meant, named
 from nnzbench.core.plan import one_line
@@ -233,8 +232,7 @@ def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.Da
     found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
     read = pd.DataFrame()  # which loads pandas, as threads must not do all at once
     if found:
-        with ThreadPoolExecutor(host.processors()) as pool:
-            read = _of_products(pd.concat(pool.map(_read, found), ignore_index=True))
+        read = _of_products(pd.concat(map(_read, found), ignore_index=True))
     if read.empty:
         return None
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
