@@ -230,9 +230,7 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
     """The rows of that slug with a time; None where there are none, as of runs that only checked or failed."""
     found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
-    read = pd.DataFrame()  # which loads pandas, as threads must not do all at once
-    if found:
-        read = _of_products(pd.concat(map(_read, found), ignore_index=True))
+    read = _of_products(pd.concat(map(_read, found), ignore_index=True)) if found else pd.DataFrame()
     if read.empty:
         return None
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
