@@ -27,13 +27,14 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.bench.session import source
+from nnzbench.core import paths
 from nnzbench.report.text import markdown
 
 TABLE = "trial.csv"
 PROMPT, CACHE = 64, 512
 """Tokens before the first step, and that the cache holds."""
-STEPS, SAMPLES = 16, 31
-"""Replays of a sample, and samples: their median is a step's time."""
+STEPS, SAMPLES, WARM = 16, 31, 3
+"""Replays of a sample, samples, whose median is a step's time, and calls or samples before that warm the GPU up."""
 PIECES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -101,13 +102,15 @@ class Steps:
         import torch
         from transformers import StaticCache
 
-        self._model, self._device = model.model, model.lm_head.weight.device
+        blocks = model.model
         numbers = torch.Generator().manual_seed(tokens)
-        words = torch.randint(0, model.config.vocab_size, (tokens, PROMPT + 1), generator=numbers).to(self._device)
-        self._prompt, self._word = words[:, :PROMPT], words[:, PROMPT:].clone()
+        words = torch.randint(0, model.config.vocab_size, (tokens, PROMPT + 1), generator=numbers).to(
+            model.lm_head.weight.device
+        )
+        self._word = words[:, PROMPT:].clone()
         self._cache = StaticCache(config=model.config, max_cache_len=CACHE)
-        self._call = torch.compile(self._model, fullgraph=True, dynamic=False) if client == "compile" else self._model
-        self._model(self._prompt, past_key_values=self._cache, use_cache=True)
+        self._call = torch.compile(blocks, fullgraph=True, dynamic=False) if client == "compile" else blocks
+        blocks(words[:, :PROMPT], past_key_values=self._cache, use_cache=True)
 
     def reset(self) -> None:
         """To the state after the prompt: what a step wrote behind it, the next one writes again."""
@@ -126,7 +129,7 @@ def captured(run: Callable[[], Any], reset: Callable[[], None]) -> Any:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(3):
+        for _ in range(WARM):
             run()
         reset()
         graph = torch.cuda.CUDAGraph()
@@ -141,7 +144,7 @@ def times_us(graphs: Sequence[tuple[Any, Callable[[], None]]]) -> list[float]:
     import torch
 
     taken: list[list[float]] = [[] for _ in graphs]
-    for sample in range(SAMPLES + 3):
+    for sample in range(WARM + SAMPLES):
         for (graph, reset), found in zip(graphs, taken, strict=True):
             reset()
             graph.replay()
@@ -151,7 +154,7 @@ def times_us(graphs: Sequence[tuple[Any, Callable[[], None]]]) -> list[float]:
                 graph.replay()
             stop.record()
             stop.synchronize()
-            if sample >= 3:
+            if sample >= WARM:
                 found.append(1e3 * start.elapsed_time(stop) / STEPS)
     return [statistics.median(one) for one in taken]
 
@@ -160,13 +163,8 @@ def pack(model: Any, folder: Path, asked: argparse.Namespace, device: str) -> fl
     """Saves the checkpoint, packs it by the command, and returns what that took in seconds."""
     model.save_pretrained(folder, max_shard_size="4GB")
     index = folder / "model.safetensors.index.json"
-    words = [
-        str(index if index.exists() else folder / "model.safetensors"),
-        "--save",
-        str(folder / "packed"),
-        "--brief",
-    ]
-    words += ["--n", ",".join(map(str, asked.tokens)), "--out", str(folder / "rows")]
+    words = [str(index if index.exists() else folder / "model.safetensors"), "--save", str(folder / "packed")]
+    words += ["--brief", "--n", ",".join(map(str, asked.tokens)), "--out", str(folder / "rows")]
     words += ["--budget", f"{asked.budget:g}s"] if asked.budget else []
     words += ["--device", "cpu", "--kernel", "tensor_spmm"] if device == "cpu" else []
     started = time.perf_counter()
@@ -294,7 +292,7 @@ def main() -> None:
                     writer.writeheader()
                 writer.writerows(map(asdict, rows))
     if device != "cpu":
-        (asked.out / "README.md").write_text(summary(pd.read_csv(table)), encoding="utf-8")
+        paths.write_text(asked.out / "README.md", summary(pd.read_csv(table)))
 
 
 if __name__ == "__main__":

@@ -306,8 +306,11 @@ def sentence(answer: Answer, width: Width) -> str:
 def _in_fewer_bits(answer: Answer, width: Width) -> str:
     """What the fastest takes in TF32 and fp16 where that is clearly less than the verdict in fp32, so that no choice of
     arithmetic turns a verdict silently."""
-    chosen = answer.verdict(width).chosen
-    if answer.dtype != "f32" or chosen is None:
+    if answer.dtype != "f32":
+        return ""
+    verdict = answer.verdict(width)
+    chosen = verdict.chosen
+    if chosen is None:
         return ""
     rough = next((one for one in width.timed() if one.math == "tf32" and not one.guess), None)
     found = [("TF32", rough.dense, rough.us or math.inf)] if rough else []
@@ -317,7 +320,7 @@ def _in_fewer_bits(answer: Answer, width: Width) -> str:
             found.append(("fp16", not sparse, min(one.dense_us, one.sparse_us or math.inf)))
     faster = [one for one in found if one[2] <= _MUCH_LESS * (chosen.us or 0.0)]
     told = [f"in {name} {'dense' if dense else 'sparse'} takes about {estimated_us(us)}" for name, dense, us in faster]
-    own = "" if chosen.dense or answer.verdict(width).reason else f" ({us_text(chosen.us, answer.estimated)})"
+    own = "" if chosen.dense or verdict.reason else f" ({us_text(chosen.us, answer.estimated)})"
     return f"{own}; {', '.join(told)}" if told else ""
 
 

@@ -218,8 +218,8 @@ class Guard:
 
     def _write(self, values: Values) -> None:
         for name, array in self._buffers[id(values)].items():
-            held = self._held[name]
-            held.write(array.view(held.dtype).reshape(held.shape))
+            buffer = self._held[name]
+            buffer.write(array.view(buffer.dtype).reshape(buffer.shape))
         self._now = values
 
     def _intact(self) -> None:

@@ -85,7 +85,8 @@ class CSR:
         if values.shape != self.indices.shape:
             raise MatrixError(f"values: expected {self.nnz} of them, got shape {values.shape}")
         same = CSR(self.m, self.k, self.offsets, self.indices, values)
-        vars(same).update({name: one for name, one in vars(self).items() if name == "_hash"})
+        if "_hash" in vars(self):
+            vars(same)["_hash"] = self._hash
         return same
 
     def to_dense(self) -> NDArray[Any]:
