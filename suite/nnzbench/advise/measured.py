@@ -102,7 +102,8 @@ def _like(
 
     What is dense takes as long as there, as it does not depend on the zeros.
     """
-    note = " ".join(filter(None, (layer.note, f"Of the kind of {found.label}, whose choice and dense times it has.")))
+    shared = "choice and times" if question.packs else "choice and dense times"
+    note = " ".join(filter(None, (layer.note, f"Of the kind of {found.label}, whose {shared} it has.")))
     found = replace(found, label=layer.title, nnz=layer.matrix.nnz, note=note, like=first)
     if question.packs:
         return found

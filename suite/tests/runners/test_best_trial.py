@@ -36,9 +36,9 @@ def ask(trial, monkeypatch, tmp_path):
     device = FakeDevice(gpu="nvidia-h200")
     session = Session(device, known, clock=device.timer.clock, _warm=True)
 
-    def asked(seconds, ends=math.inf):
+    def asked(*times, ends=math.inf):
         with Results(tmp_path / "out", True, False, {}, print) as results:
-            return trial.ask(trial.read_cases()[0], seconds, session, results, None, session.clock() + ends)
+            return trial.ask(trial.read_cases()[0], times, session, results, None, session.clock() + ends)
 
     return asked
 
@@ -50,10 +50,11 @@ def test_the_cases_are_42_real_matrices_that_the_index_knows(trial):
 
 
 def test_a_matrix_is_asked_about_within_the_time_and_without_a_limit(ask):
-    one = ask(0.02)
+    one = ask(0.005, 0.1)
     assert one.best == "sputnik v7"
     assert one.best_us == pytest.approx(13.0)
-    assert one.found_us > one.best_us
+    assert one.sooner_us["0.005"] > one.found_us > one.best_us
+    assert one.losses() == pytest.approx({0.005: one.sooner_us["0.005"] / 13 - 1, 0.1: one.found_us / 13 - 1})
     assert one.tried < one.candidates == 9
     assert one.measured == pytest.approx({"cublas": 10.0, "sputnik": 13.0})
 
@@ -84,8 +85,9 @@ def test_what_was_measured_is_summed_up_beside_estimates_that_never_saw_it(trial
         [abs(known.estimated[name] / known.measured[name] - 1) for name in found["kernel"]]
     )
     text = trial.summary([known])
-    assert "On 1 real DLMC matrices" in text
-    assert f"within 0.02 s takes {100 * (one.found_us / one.best_us - 1):.1f} % longer" in text
+    assert "1 real DLMC matrices" in text
+    loss = f"{100 * (one.found_us / one.best_us - 1):.1f} %"
+    assert f"| 0.02 | 1 | {loss} | {loss} | 0 |" in text
     assert "nan" not in text
 
 
@@ -95,12 +97,12 @@ def test_a_run_goes_on_where_it_was_cut_and_ends_within_its_limit(trial, tmp_pat
     monkeypatch.setattr(trial, "read_cases", lambda: cases)
     monkeypatch.setattr(trial, "baselines", lambda op: ("row_stream",))
     out = tmp_path / "run"
-    trial.run(cases, 15.0, 10.0, out, "cpu")  # a matrix may take 15 s and more
+    trial.run(cases, [15.0], 10.0, out, "cpu")  # a matrix may take 15 s and more
     assert "2 of 2 matrices left to the next run" in capsys.readouterr().out
-    trial.run(cases[:1], 1.0, 3600.0, out, "cpu")
+    trial.run(cases[:1], [1.0], 3600.0, out, "cpu")
     with (out / trial.LINES).open("a") as file:
         file.write('{"matrix": "killed here", "measured": {}')
-    trial.run(cases, 1.0, 3600.0, out, "cpu")
+    trial.run(cases, [1.0], 3600.0, out, "cpu")
     assert [(found.n, found.gpu, found.candidates) for found in trial.read(out)] == [(4, "cpu", 1), (5, "cpu", 1)]
     assert capsys.readouterr().out.count("beyond the budget") == 2
 

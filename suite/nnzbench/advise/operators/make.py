@@ -5,6 +5,7 @@ A `Family` has one layer's operators for several numbers of tokens, and knows wh
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -180,10 +181,13 @@ def alike(asked: Sequence[tuple[Facts, CSR]], device: Device, known: Mapping[str
 
 
 def _together(work: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:
-    """What `work` makes of each, a few at a time: all would not fit in memory."""
+    """What `work` makes of each, made a few ahead of who takes them: all would not fit in memory."""
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for at in range(0, len(given), TOGETHER):
-            yield from pool.map(work, given[at : at + TOGETHER])
+        ahead = deque(pool.submit(work, one) for one in given[:TOGETHER])
+        for at in range(len(given)):
+            made = ahead.popleft().result()
+            ahead.extend(pool.submit(work, one) for one in given[at + TOGETHER : at + TOGETHER + 1])
+            yield made
 
 
 @dataclass(frozen=True)
