@@ -1,6 +1,7 @@
 """The one table of GPU architectures: all that plans, generated programs, compilers and occupancy need to know of them.
 
-What is here holds for every GPU of an architecture, but for `sms`: plans are made for the part it is best known by.
+What is here holds for every GPU of an architecture, but for `sms`: without a GPU plans are made for the part it is best
+known by.
 Facts of single GPUs (clock, bandwidth, data-sheet rates) are in `datasets/gpus.csv`.
 
 Sources, by column:
@@ -75,7 +76,7 @@ class Architecture:
     part: str
     """The GPU that it is best known by, which `sms` is of."""
     sms: int
-    """Multiprocessors. Plans need only the order of size, so other parts get the same plans."""
+    """Multiprocessors. Where a GPU is there, plans are made for its own number (`Part`)."""
     blocks: int
     """Most resident blocks of an SM."""
     warps: int
@@ -182,6 +183,17 @@ def number(arch: str) -> int:
     return int(_parts(arch)[0])
 
 
+class Part(str):
+    """An architecture's name that also tells the multiprocessors of the GPU that plans are made for."""
+
+    sms: int
+
+    def __new__(cls, arch: str, sms: int = 0) -> Part:
+        one = super().__new__(cls, arch)
+        one.sms = sms
+        return one
+
+
 @cache
 def architecture(arch: str) -> Architecture:
     """The architecture named, `sm_90` or `sm_90a`; what only a form with a suffix can do is added to that form.
@@ -213,8 +225,11 @@ def block_shared_bytes(arch: str) -> int:
 
 
 def sm_count(arch: str) -> int:
-    """Multiprocessors of the part an architecture is best known by. Raises `Unsupported` as `architecture` does."""
-    return architecture(arch).sms
+    """Multiprocessors: of a `Part` its own, else those of the one that the architecture is best known by.
+
+    Raises `Unsupported` as `architecture` does.
+    """
+    return (isinstance(arch, Part) and arch.sms) or architecture(arch).sms
 
 
 def _parts(arch: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nnzbench.core.architectures import Part
 from nnzbench.core.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, one_line, poison_value
 from nnzbench.devices.build.cache import Job, build
 from nnzbench.devices.build.pool import compile_one, limit_s
@@ -178,9 +179,9 @@ class GpuDevice:
 
     @property
     def arch(self) -> str:
-        """Such as `sm_90`."""
+        """Such as `sm_90`, with the multiprocessors that plans are made for."""
         major, minor = self.facts.compute_capability
-        return f"sm_{major}{minor}"
+        return Part(f"sm_{major}{minor}", self.facts.sms)
 
     @property
     def timer(self) -> GpuTimer:

@@ -1,6 +1,7 @@
 """The table of architectures against the assembler, the data sheets, and the code that must ask it."""
 
 import functools
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,15 @@ import pytest
 
 import nnzbench
 from nnzbench.core import architectures
-from nnzbench.core.architectures import ARCHITECTURES, CAPABILITIES, architecture, block_shared_bytes, number, sm_count
+from nnzbench.core.architectures import (
+    ARCHITECTURES,
+    CAPABILITIES,
+    Part,
+    architecture,
+    block_shared_bytes,
+    number,
+    sm_count,
+)
 from nnzbench.core.plan import Unsupported
 from nnzbench.core.tiles import occupancy
 from nnzbench.devices.build import toolchain
@@ -131,6 +140,8 @@ def test_forms_are_understood_in_one_place():
     assert not architecture("sm_90").has("wgmma")
     assert architecture("sm_90a").ptx_header()[1] == ".target sm_90"
     assert block_shared_bytes("sm_90a") == block_shared_bytes("sm_90") == 227 * 1024
+    part = pickle.loads(pickle.dumps(Part("sm_89", 58)))
+    assert (part, sm_count(part), sm_count("sm_89")) == ("sm_89", 58, 128)
     for arch, reason in (
         ("sm_999", "sm_999 is not in the table of architectures: sm_70, "),
         ("sm_52", "sm_52 is not in the table"),

@@ -78,6 +78,8 @@ class Facts:
     """`columns`: the operand is (k, n) and the result (m, n); `tokens`: (n, k) and (n, m)."""
     digest: str = ""
     """SHA-256 of all that ran when it was made (`digest_of`)."""
+    sms: int = 0
+    """Multiprocessors that it was planned for; 0: those of the part that the architecture is best known by."""
 
     def shapes(self, rows: int | None = None) -> tuple[tuple[int, int], tuple[int, int]]:
         """Of operand and result; `rows` are those of tokens where they may be fewer than n."""
@@ -152,8 +154,9 @@ def load_operator(folder: Path) -> Saved:
 
 def facts_of(text: Mapping[str, Any]) -> Facts:
     """What `asdict` gave, out of a longer text. Raises `ValueError` and `KeyError` for what it does not give."""
-    facts = Facts(**{name: text[name] for name in Facts.__dataclass_fields__ if name in text or name != "layout"})
-    sizes = (facts.m, facts.k, facts.n, facts.weights_bytes + 1)
+    needed = Facts.__dataclass_fields__.keys() - {"layout", "sms"}
+    facts = Facts(**{name: text[name] for name in Facts.__dataclass_fields__ if name in text or name in needed})
+    sizes = (facts.m, facts.k, facts.n, facts.weights_bytes + 1, facts.sms + 1)
     words = (facts.kernel, facts.variant, facts.op, facts.arch, facts.input, facts.output, facts.digest)
     numbers = [0.0 if one is None else one for one in (facts.relative_error, facts.hot_us)]
     if any(not isinstance(one, int) or not 0 < one < 2**40 for one in sizes) or max(sizes[:3]) >= 2**31:

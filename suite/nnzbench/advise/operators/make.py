@@ -22,6 +22,7 @@ from nnzbench.bench.session import Session
 from nnzbench.bench.subject import Subject
 from nnzbench.bench.timing import BEHIND, StoppingRule
 from nnzbench.bench.trial import Outcome
+from nnzbench.core.architectures import Part, sm_count
 from nnzbench.core.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.core.progress import RunProgress
 from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
@@ -130,7 +131,7 @@ def _facts(
     return Facts(
         kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, arch, bound["b"],
         plan.output, error, weights_bytes(plan, operands, resources, bound), hot.median if hot else None,
-        layout,
+        layout, sms=sm_count(arch),
     )  # fmt: skip
 
 
@@ -209,6 +210,7 @@ def _planned(found: Saved, arch: str, known: Mapping[str, AnyKernel], check: boo
     if facts.arch != arch:
         raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {arch}")
     kernel = kernels_for(facts.layout, {facts.kernel: with_variant(kernel, facts.variant, exact)})[facts.kernel]
+    arch = Part(arch, facts.sms) if exact else arch
     level = round(found.matrix.sparsity, 4)
     problem = Problem("operator", "operator", "spmm", facts.m, facts.k, facts.n, level, "file:operator", facts.dtype)
     try:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nnzbench.core.architectures import architecture
+from nnzbench.core.architectures import architecture, sm_count
 from nnzbench.core.plan import Array, Int64s, Launch, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.core.tiles import MOST_GRID_Y
 from nnzbench.data.matrices.formats import CSR
@@ -178,7 +178,7 @@ def _cycles(tiling: RingSddmmTiling, problem: Problem, nnz: int, sms: int) -> fl
 def tilings(problem: Problem, nnz: int, arch: str) -> list[RingSddmmTiling]:
     """Tilings worth trying, the likeliest first."""
     target = architecture(arch)
-    sms, limit = target.sms, target.block_shared_bytes
+    sms, limit = sm_count(arch), target.block_shared_bytes
     drifts = (False, True) if target.has("mbarrier") else (False,)
     ranked: list[tuple[float, RingSddmmTiling]] = []
     for lanes, vec in _LANES:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from nnzbench.core.architectures import architecture
+from nnzbench.core.architectures import architecture, sm_count
 from nnzbench.core.plan import Array, Int32s, Plan, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
@@ -74,7 +74,7 @@ class Planner:
     def __init__(self, matrix: CSR, addressing: Addressing, arch: str, element: Literal[2, 4] = 4) -> None:
         self.matrix = matrix
         self.addressing = addressing
-        self.target = architecture(arch)
+        self.target, self.sms = architecture(arch), sm_count(arch)
         self.element = element
         self._tiles: dict[tuple[int, int], RowTiles] = {}
 
@@ -106,7 +106,7 @@ class Planner:
         v, wide = t.columns_per_thread, t.tile_columns * t.column_tiles
         across = -(-self.addressing.columns // (wide * t.loop))
         down = len(rows.tiles) // t.row_tiles
-        per_sm = -(-down * across // self.target.sms)
+        per_sm = -(-down * across // self.sms)
         turns = per_sm * t.loop
         instructions = rows.nonzeros * v + rows.loads  # of one row tile
 

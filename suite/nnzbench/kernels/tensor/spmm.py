@@ -47,6 +47,11 @@ _FEW_COLUMNS, _MANY_SLICES = 16, 8
 """Columns per block at which that depends on the slices, and how many are many (one H200)."""
 _WIDE_COLUMNS = 32
 """Columns per block from which warps multiply four together, where they can (one H200)."""
+_OTHER_SHARED = 2 << 10
+"""Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
+_LEAST_STAGES, _MOST_STAGES = 2, 4
+_SHAPED_FOR = 227 << 10
+"""Shared memory of the blocks that the shapes were measured with."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,11 @@ class TensorTiling(TileConfiguration):
     @property
     def chunk_columns(self) -> int:
         return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
+
+    @property
+    def shortest_panel(self) -> int:
+        """Whole chunks, and of its rows' pieces of 16 bytes each thread copies one at least."""
+        return max(self.chunk_columns, 32 * self.warps // (self.block_n * self.element_bytes // 16))
 
     def packed(self, matrix: CSR, shared: SharedWork, most_bytes: int = MOST_BYTES) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same.
@@ -201,6 +211,22 @@ def _cost(tiling: TensorTiling, m: int, k: int, n: int, arch: str) -> float:
     return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
 
 
+def _with_room(tiling: TensorTiling, matrix: CSR, block_bytes: int) -> TensorTiling:
+    """The tiling with panels as long as fit beside its rings where blocks have less memory than shapes were measured
+    with: of as many blocks, else of one, with a single panel, and with no more than 8 warps. Unchanged if none fits."""
+    if block_bytes >= _SHAPED_FOR:
+        return tiling
+    slot_bytes = _slot_bytes(tiling, matrix.nnz / max(1, matrix.m * matrix.k))
+    of = tiling.blocks, tiling.panels, tiling.warps
+    for blocks, panels, warps in (of, (1, *of[1:]), (1, 1, of[2]), (1, 1, min(8, of[2]))):
+        one = replace(tiling, blocks=blocks, panels=panels, warps=warps, stages=_LEAST_STAGES, panel_k=0)
+        room = block_bytes // blocks - _OTHER_SHARED - one.ring_bytes(slot_bytes)
+        longest = min(tiling.panel_k, room // (panels * one.block_n * one.element_bytes))
+        if longest >= one.shortest_panel:
+            return replace(one, stages=0, panel_k=longest)
+    return tiling
+
+
 def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: int | None = None) -> list[TensorTiling]:
     """The tilings of one shape, without stages, the likelier first, of at most so many slices.
 
@@ -211,13 +237,11 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
         return []
     dealt = shape.form == "words" and not (tf32 or fp8)
     known = {"stages": 0, "slices": 1, "tf32": tf32, "fp8": fp8, "early": False, "dealt": dealt}
-    tiling = TensorTiling(**{**shape._asdict(), **known})
-    pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
-    shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
-    if shape.panel_k < shortest:
+    tiling = _with_room(TensorTiling(**{**shape._asdict(), **known}), matrix, block_shared_bytes(arch))
+    if tiling.panel_k < tiling.shortest_panel:
         return []
-    most = slices or max(1, sm_count(arch) * shape.blocks // _row_blocks(tiling, matrix.m, n))
-    columns = _panel_columns(matrix.k, most, shortest, shape.panel_k)
+    most = slices or max(1, sm_count(arch) * tiling.blocks // _row_blocks(tiling, matrix.m, n))
+    columns = _panel_columns(matrix.k, most, tiling.shortest_panel, tiling.panel_k)
     last = replace(tiling, panel_k=columns, slices=min(most, max(1, -(-matrix.k // columns))))
     if last.slices == 1:
         return [last]
@@ -254,9 +278,6 @@ def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Te
     return [*again, *found] if math == "f8" else [*found, *again]
 
 
-_OTHER_SHARED = 2 << 10
-"""Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
-_LEAST_STAGES, _MOST_STAGES = 2, 4
 _STAGES = re.compile(r"\.\d+(?=_p)")
 
 
@@ -339,6 +360,8 @@ _FEWEST_STEPS = 1e-4
 _STEP_WEIGHTS = STRIP_ROWS * STEP_COLUMNS
 _STEP_BYTES: Mapping[Form, int] = {"words": 32 * (4 + 1), "halves": 32 * (4 + 2), "bitmap": 32 * 4}
 """Of each lane its selection, and a bit per register, or per element of one; or its bitmaps."""
+_DEVIATIONS = 4.5
+"""By which the fullest of so many chunks is above their average."""
 _CHUNK_STEPS = 8
 _CHUNK_BYTES = 32 * 2
 """Of each lane where its words start."""
@@ -373,6 +396,19 @@ def bytes_per_weight(density: float, form: Form, value_bytes: int = 2) -> float:
     per_step = _STEP_BYTES[form] + _CHUNK_BYTES / _CHUNK_STEPS
     entries = value_bytes * (2 * words_per_weight(density) if form == "words" else density)
     return entries + (steps * per_step + (steps - 1) * 2 * STEP_COLUMNS) / _STEP_WEIGHTS
+
+
+def _slot_bytes(tiling: TensorTiling, density: float) -> int:
+    """Of the largest of some ten thousand chunks, where as many weights are nonzeros everywhere."""
+    weights, one = STRIP_ROWS * tiling.chunk_columns, 1 if tiling.fp8 else tiling.element_bytes
+    if tiling.tf32:
+        entries, share, heads = weights, density, weights // 8
+    else:
+        heads = weights // _STEP_WEIGHTS * _STEP_BYTES[tiling.form]
+        words = tiling.form == "words"
+        entries, share, one = (weights // 4, 1 - (1 - density) ** 4, 2 * one) if words else (weights, density, one)
+    most = entries * share + _DEVIATIONS * math.sqrt(entries * share * (1 - share))
+    return math.ceil(one * most) + heads + _CHUNK_BYTES
 
 
 def structure_bytes(problem: Problem, nnz: int) -> int:

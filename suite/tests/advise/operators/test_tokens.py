@@ -11,6 +11,7 @@ from nnzbench.advise import api
 from nnzbench.advise.operators import tokens
 from nnzbench.advise.operators.archive import Packing
 from nnzbench.advise.operators.make import draft, family, make, remake
+from nnzbench.core.architectures import Part
 from nnzbench.core.plan import Unsupported
 from nnzbench.core.progress import RunProgress
 from nnzbench.data.problems.check import TOLERANCE, relative_error
@@ -142,6 +143,16 @@ def test_a_draft_is_checked_where_it_is_made():
         remake(stale, device, known)
     with pytest.raises(nnzbench.OperatorError, match="no kernel takes these weights"):
         draft(problem, layer.operands(problem), ["delta_spmv", "cublas"], "sm_80", known)
+
+
+def test_what_was_packed_on_a_smaller_gpu_is_planned_as_there():
+    layer = api.as_layer(matrix(4096, 64, 0.3).to_dense())
+    problem, known = layer.problem("spmm", 1, "f16"), registry.kernels()
+    small, table = (
+        draft(problem, layer.operands(problem), ["delta_spmv"], Part("sm_80", sms), known) for sms in (2, 0)
+    )
+    assert small.facts.digest != table.facts.digest
+    assert remake(small, api.open_device("cpu"), known).facts.digest == small.facts.digest
 
 
 def test_turning_is_clean_under_sanitizers():

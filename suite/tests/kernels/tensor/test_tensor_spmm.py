@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.advise.operators.tokens import by_tokens, turns
-from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.architectures import Part, block_shared_bytes
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
@@ -34,10 +35,10 @@ def assert_exact(data, tiling, dtype="f16", build="plain", order="forward"):
     exact(make_plan(problem(data, dtype), data, tiling), problem(data, dtype), data, build, order)
 
 
-def chosen(m, k, n):
+def chosen(m, k, n, arch="sm_90"):
     """The tilings of an fp16 matrix without nonzeros."""
     sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
-    return tilings(Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16"), sparse, "sm_90")
+    return tilings(Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16"), sparse, arch)
 
 
 def test_bf16_and_rounding():
@@ -131,6 +132,26 @@ def test_plans_fit_their_architecture(arch, n):
         assert plan.defines["BULK"] == int(arch in ("sm_90", "sm_120"))
         assert Job.of(plan, arch).arch == (arch + "a" if plan.defines["WIDE"] else arch)
         assert arch == "sm_90" or not plan.defines["WIDE"]
+
+
+@pytest.mark.parametrize("density", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("arch", ["sm_86", "sm_120"])
+def test_a_large_layer_has_eight_warps_where_blocks_have_little_shared_memory(arch, density, monkeypatch):
+    strip = matrix(256, 8192, density)
+    whole_layer = SimpleNamespace(m=8192, k=8192, nnz=32 * strip.nnz)
+    monkeypatch.setattr(spmm, "make_plan", lambda problem, operands, tiling, shared: tiling)
+    for n in (1, 8, 16, 32, 64, 128, 256):
+        data = operands(strip, n).cast("f16")
+        tried = tilings(replace(problem(data), m=8192), whole_layer, arch)
+        most = [one.warps * one.blocks for one in spmm.plans(problem(data), data, arch, tried)]
+        assert max(most) >= 8, n
+
+
+def test_slices_are_as_many_as_the_own_gpu_runs_at_once():
+    table, own = ([one.slices for one in chosen(8192, 8192, 16, arch)] for arch in ("sm_90", Part("sm_90", 66)))
+    assert max(table) == 8
+    assert max(own) == 4
+    assert chosen(8192, 8192, 16, Part("sm_90")) == chosen(8192, 8192, 16)
 
 
 def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch):
