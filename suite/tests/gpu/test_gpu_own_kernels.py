@@ -69,6 +69,7 @@ EXACT = [
     *(("tensor_spmm_tf32", "f32", shape) for shape in TENSOR),
     *(("tensor_spmm", dtype, shape) for shape in TENSOR for dtype in ("f16", "bf16", "f8")),
     *(("delta_spmv", dtype, shape) for shape in VECTOR for dtype in ("f16", "bf16")),
+    *(("macko", "f16", shape) for shape in VECTOR),
     *((name, "f16", shape) for name in NAMES for shape in PAPERS),
 ]
 

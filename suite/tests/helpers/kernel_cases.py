@@ -23,8 +23,8 @@ from nnzbench.kernels.ring import sddmm as ring_sddmm
 from nnzbench.kernels.ring import spmm as ring
 from nnzbench.kernels.sputnik import sddmm as sputnik_sddmm
 from nnzbench.kernels.sputnik import spmm as sputnik
+from nnzbench.kernels.tensor import macko, spmv
 from nnzbench.kernels.tensor import spmm as tensor
-from nnzbench.kernels.tensor import spmv
 from nnzbench.kernels.tensor.spmm import TensorTiling as Tensor
 
 
@@ -69,13 +69,14 @@ MAKE: dict[str, Callable[[Problem, Operands, Any], Plan]] = {
     "balanced": _balanced,
     "tensor_spmm": tensor.make_plan,
     "delta_spmv": lambda problem, data, lanes: spmv.make_plan(problem, data, "sm_90", lanes, 2),
+    "macko": lambda problem, data, how: next(macko.macko.plans(problem, data, "sm_90")),
     "flash_llm": _of_paper("flash_llm"),
     "spinfer": _of_paper("spinfer"),
     "ring_sddmm": ring_sddmm.make_plan,
     "sputnik_sddmm": lambda problem, data, how: sputnik_sddmm.sddmm_plan(data.sparse, *data.dense.values(), how),
 }
-TENSOR = ("tensor_spmm", "delta_spmv", "flash_llm", "spinfer")
-"""On tensor cores, with sums in an order of their own: tried with whole numbers, whose sums are exact."""
+TENSOR = ("tensor_spmm", "delta_spmv", "macko", "flash_llm", "spinfer")
+"""In 16-bit types, with sums in an order of their own: tried with whole numbers, whose sums are exact."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,11 @@ SHUFFLED = (("asan", "backward"), ("tsan", "forward"), ("plain", "random:5"))
 CASES += cases("delta_spmv", *LANES, dtype="f16")
 CASES += cases("delta_spmv", *(((40, 600, 1, 0.2), 4, dtype) for dtype in ("bf16", "f8")))
 CASES += cases("delta_spmv", *(((70, 331, 1, 0.3), 4, dtype, *how) for dtype in ("f16", "f8") for how in SHUFFLED))
+# one row, rows that begin within eight entries or take several rounds, steps beyond 16 columns, more rows than a block
+CASES += cases("macko", *((sizes,) for sizes, _ in LANES), dtype="f16")
+CASES += cases("macko", *(((70, 331, 1, 0.3), None, "f16", *how) for how in SHUFFLED))
 for rows in ("none", "one"):
+    CASES += cases("macko", ((41, 900, 1, 0),), dtype="f16", rows=rows)
     CASES += cases("delta_spmv", ((41, 900, 1, 0), 8, "f16"), rows=rows)
     for name, k in (("flash_llm", 128), ("spinfer", 128)):
         CASES += cases(name, ((256, k, 8, 0), 2 if rows == "none" else 1, "f16"), rows=rows)

@@ -5,16 +5,16 @@ Chunks of 16 entries of a row, whose columns are steps of 5 bits (`delta_spmv.cu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Uint32s, Unsupported, from_bf16
+from nnzbench.core.plan import Array, Int32s, Int64s, Plan, SharedWork, Uint32s, Unsupported, from_bf16
 from nnzbench.core.tiles import TileConfiguration
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import F8_SCALE, Operands
@@ -44,10 +44,7 @@ def pack(matrix: CSR) -> dict[str, Array]:
     """
     if matrix.k > MOST_COLUMNS:
         raise ValueError(f"columns are kept in 16 bits, and {matrix.k} are more than {MOST_COLUMNS}")
-    ends = np.searchsorted(matrix.offsets, np.arange(_BLOCK_NONZEROS, matrix.nnz + _BLOCK_NONZEROS, _BLOCK_NONZEROS))
-    rows = np.unique(np.concatenate([[0], np.minimum(ends, matrix.m), [matrix.m]]))
-    blocks = list(pairwise(rows.tolist()))
-    parts = over_parts(lambda part: _rows(matrix, *blocks[part[0].start]), (len(blocks),), 1)
+    parts = over_rows(matrix, _rows)
     counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)])
     values = np.concatenate([np.zeros((0, CHUNK), np.uint16), *(value for _, value, _ in parts)])
     words = np.concatenate([np.zeros((0, 3), np.uint32), *(word for _, _, word in parts)])
@@ -57,18 +54,35 @@ def pack(matrix: CSR) -> dict[str, Array]:
 
 
 _Part = tuple[Int64s, NDArray[np.uint16], Uint32s]
+Packed = TypeVar("Packed")
 
 
-def _rows(matrix: CSR, first: int, last: int) -> _Part:
-    """Of rows `first` to `last - 1` how many chunks each has, and of each chunk its values and its words of places."""
+def over_rows(matrix: CSR, packed: Callable[[CSR, int, int], Packed]) -> list[Packed]:
+    """What `packed` makes of the rows from one number to another, of all rows in order; several at a time."""
+    ends = np.searchsorted(matrix.offsets, np.arange(_BLOCK_NONZEROS, matrix.nnz + _BLOCK_NONZEROS, _BLOCK_NONZEROS))
+    rows = np.unique(np.concatenate([[0], np.minimum(ends, matrix.m), [matrix.m]]))
+    blocks = list(pairwise(rows.tolist()))
+    return over_parts(lambda part: packed(matrix, *blocks[part[0].start]), (len(blocks),), 1)
+
+
+def entries(matrix: CSR, first: int, last: int) -> tuple[Int32s, Int32s, NDArray[np.uint16], Int32s]:
+    """Of what is not zero in rows `first` to `last - 1`, whose first is row 0 here: row, column and value, and how many
+    zeros lie before it in its row."""
     held = slice(matrix.offsets[first], matrix.offsets[last])
     values = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
     there = (values & 0x7FFF) != 0
     row = np.repeat(np.arange(last - first, dtype=np.int32), matrix.row_lengths[first:last])[there]
-    column, values = matrix.indices[held][there].astype(np.int32), values[there]
+    column = matrix.indices[held][there].astype(np.int32)
     gap = np.diff(column, prepend=-1) - 1
     begins = np.diff(row, prepend=-1) != 0
-    gap[begins] = 0
+    gap[begins] = column[begins]
+    return row, column, values[there], gap
+
+
+def _rows(matrix: CSR, first: int, last: int) -> _Part:
+    """Of rows `first` to `last - 1` how many chunks each has, and of each chunk its values and its words of places."""
+    row, column, values, gap = entries(matrix, first, last)
+    gap[np.diff(row, prepend=-1) != 0] = 0  # a chunk has its first column
     between = gap // _LONGEST  # zeros that stand before the entry
     ends = np.cumsum(between + 1)  # entries up to each, of all rows
     of_row = np.bincount(row, weights=between + 1, minlength=last - first).astype(np.int64)

@@ -1,12 +1,14 @@
-"""Flash-LLM's and SpInfer's formats against the matrix that they hold, and words as dealt against the procedure."""
+"""The formats of Flash-LLM, SpInfer and MACKO against the matrix that they hold, and as the procedures fill them."""
 
 import numpy as np
 import pytest
 from on_cpu import matrix
+from on_cpu import spmm_operands as operands
+from on_cpu import spmm_problem as problem
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.kernels.tensor import spinfer
+from nnzbench.kernels.tensor import macko, spinfer
 from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, pack
 
 
@@ -131,3 +133,49 @@ def test_values_that_are_zero_have_no_bit():
     packed = spinfer.pack(CSR(64, 64, offsets, np.array([0, 1, 3], np.int32), values))
     assert packed["offsets"].tolist() == [0, 1]
     assert packed["maps"][0, 0] == 8
+
+
+def entries_one_by_one(dense):
+    """Values, steps and offsets of MACKO's format, element by element as the header of `macko.cu` tells."""
+    values, steps, offsets = [], [], [0]
+    for row in dense:
+        zeros = 0
+        for column in range(np.flatnonzero(row).max(initial=-1) + 1):
+            if row[column] != 0 or zeros == 15:
+                values.append(row[column])
+                steps.append(zeros)
+                zeros = 0
+            else:
+                zeros += 1
+        offsets.append(len(values))
+    return values, steps, offsets
+
+
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.1, 0.5, 1.0])
+def test_steps_are_those_of_going_through_the_rows(density):
+    """Rows empty and full, and so sparse that many zeros stand between; nothing but zeros behind the last entry."""
+    sparse = halves(matrix(37, 700, density, empty=(0, 5, 36), full=9 if density else -1))
+    packed = macko.pack(sparse)
+    values, steps, offsets = entries_one_by_one(sparse.to_dense())
+    nibbles = (packed["steps"][:, None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).ravel()
+    held = packed["values"].view(np.float16).ravel()
+    assert packed["offsets"].tolist() == offsets
+    assert (held[: len(values)].tolist(), nibbles[: len(steps)].tolist()) == (values, steps)
+    assert not held[len(values) :].any()
+    assert not nibbles[len(steps) :].any()
+    assert held.size == nibbles.size == -(-len(values) // 8) * 8
+
+
+def test_macko_takes_zeros_of_either_sign_for_absent():
+    zeros = CSR.from_dense(np.ones((2, 5), np.float16)).with_values(np.array([1, 0.0, -0.0, 2, 3] * 2, np.float16))
+    packed, wanted = macko.pack(zeros), macko.pack(CSR.from_dense(zeros.to_dense()))
+    for name, part in packed.items():
+        np.testing.assert_array_equal(part, wanted[name])
+
+
+@pytest.mark.parametrize(("m", "n", "reason"), [(8, 2, "one column"), (0, 1, "empty")])
+def test_what_macko_does_not_compute(m, n, reason):
+    empty = CSR(m, 8, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    data = operands(empty, n).cast("f16")
+    with pytest.raises(Unsupported, match=reason):
+        next(macko.macko.plans(problem(data), data, "sm_90"))
