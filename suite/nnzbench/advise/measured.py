@@ -36,6 +36,10 @@ from nnzbench.results.records.record import Record, RecordError
 ALIKE_NONZEROS, ALIKE_SPREAD = 0.03, 0.1
 """Layers of one kind differ by so much at most: in their nonzeros relatively, in the row lengths' coefficient of
 variation absolutely."""
+PACKING_S_PER_NONZERO = 4e-8
+"""For one width, of a layer like one that was searched; beside an H200, 16 processors took 5e-8."""
+LEAST_SEARCH = 0.25
+"""Share of the time for searches, however much is to be packed."""
 MOST_EXTRA = 8
 """Widths that it looks at unasked."""
 
@@ -75,11 +79,14 @@ def answers(
 ) -> Iterator[tuple[Layer, Answer]]:
     """The answer for each layer, those of a kind after one another, with the kind's first answer for a first choice.
 
-    Each kind's search has an even share of the time that is left, half of it where packing takes the rest. Raises as
+    Each kind's search has an even share of the time that is left, without what packing the others takes. Raises as
     `answer` does.
     """
     groups = kinds(layers) if session.device.timer is not None else [[one] for one in layers]
-    known, left = known_times(session), question.budget_s / (2 if question.packs else 1)
+    known, left = known_times(session), question.budget_s
+    if question.packs:
+        weights = sum(one.matrix.nnz for _, *others in groups for one in others)
+        left = max(LEAST_SEARCH * left, left - PACKING_S_PER_NONZERO * weights * len(question.ns))
     if many := len(layers) > 1:
         progress.start(f"{len(layers)} layers of {len(groups)} kinds", len(layers))
     within = Within(progress) if many else progress

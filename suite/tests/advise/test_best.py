@@ -359,3 +359,25 @@ def test_a_kernel_s_cost_is_of_its_fastest_hot_variant_with_all_that_is_paid_onc
     sizes.known = {("cublas", "a"): 100}
     (dense,) = measured._entries([replace(row, kernel="cublas") for row in rows], None, operands, sizes)
     assert dense.packing_ms is None
+
+
+@pytest.mark.parametrize(
+    ("packs", "s_per_nonzero", "each"),
+    [(False, 1.0, 30.0), (True, 1.0, 7.5), (True, 0.0, 30.0), (True, 1e-3, (60 - 1e-3 * 2 * (5 * 614 + 5 * 307)) / 2)],
+)
+def test_kinds_share_the_time_that_packing_the_rest_leaves(tmp_path, monkeypatch, packs, s_per_nonzero, each):
+    """Six layers of 64x96 and six of 32x96, 90 % zeros: 614 and 307 nonzeros each."""
+    many = layers.load([f"{m}x96@0.9" for m in (64, 32) for _ in range(6)])
+    given = []
+
+    def answered(layer, question, *_):
+        given.append(question.budget_s)
+        return SimpleNamespace(label=layer.title)
+
+    monkeypatch.setattr(measured, "answer", answered)
+    monkeypatch.setattr(measured, "_like", lambda layer, *_: layer)
+    monkeypatch.setattr(measured, "PACKING_S_PER_NONZERO", s_per_nonzero)
+    session = Session(FakeDevice(), world(), clock=lambda: 0.0, _warm=True)
+    question = Question((1, 16), packs=packs, budget_s=60.0)
+    assert len([*measured.answers(many, question, session, None, Silent())]) == 12
+    assert given == pytest.approx([each, 2 * each], rel=0.02)  # no time passes

@@ -127,7 +127,7 @@ def digest_of(plan: Plan, arch: str, kept: Mapping[str, Array]) -> str:
         found.update(json.dumps(parts).encode())
     for name, array in sorted(kept.items()):
         found.update(f"{name} {array.dtype.str} {array.shape};".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 

@@ -29,6 +29,7 @@ from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.experiment import Policy
 from nnzbench.data.problems.operands import Operands, operands_of
+from nnzbench.data.problems.parts import limit
 from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices import Device
@@ -38,8 +39,9 @@ from nnzbench.results.records.folder import Kept
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
-TOGETHER = 4
-"""Operators that the host packs at once: parts of each use all its processors, and half of the time one alone."""
+TOGETHER, THREADS = 4, 2
+"""Operators that the host packs at once, and threads of each: with 16 these wait a quarter longer for the interpreter's
+lock on 16 processors."""
 
 
 def make(
@@ -183,7 +185,7 @@ def alike(asked: Sequence[tuple[Facts, CSR]], device: Device, known: Mapping[str
 
 def _together(work: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:
     """What `work` makes of each, made a few ahead of who takes them: all would not fit in memory."""
-    with ThreadPoolExecutor(TOGETHER) as pool:
+    with ThreadPoolExecutor(TOGETHER, initializer=limit, initargs=(THREADS,)) as pool:
         ahead = deque(pool.submit(work, one) for one in given[:TOGETHER])
         for at in range(len(given)):
             made = ahead.popleft().result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -19,14 +20,20 @@ Part = tuple[slice, ...]
 PART_ELEMENTS = 1 << 18
 """Of one part: 2 MB of float64. In smaller ones the time between NumPy's loops, when the lock is held, shows."""
 MOST_THREADS = 16
+_own = threading.local()
+
+
+def limit(most: int) -> None:
+    """What this thread calls runs in so many threads at most, as others of its kind work beside it."""
+    _own.most = most
 
 
 def threads() -> int:
     """As many as NumPy's own products are told to take, else one per processor that this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
+    told, most = os.environ.get("OMP_NUM_THREADS", ""), getattr(_own, "most", MOST_THREADS)
     if told.isdecimal() and int(told):
-        return min(MOST_THREADS, int(told))
-    return min(MOST_THREADS, host.processors())
+        return min(most, int(told))
+    return min(most, host.processors())
 
 
 def over_parts(work: Callable[[Part], T], shape: tuple[int, ...], elements: int = PART_ELEMENTS) -> list[T]:

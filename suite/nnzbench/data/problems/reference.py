@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -84,12 +85,17 @@ def _product(rows_of: Callable[[int, int], Any], m: int, b: Array) -> Reference:
     for at in range(0, m, step):
         end = min(at + step, m)
         rows = rows_of(at, end)
-        sizes = abs(rows)
+        sizes = np.abs(rows) if isinstance(rows, np.ndarray) else _with_data(rows, np.abs(rows.data))
         for part in _parts(b.shape[1], len(b)):
             columns = float64(b[:, part])
             value[at:end, part] = rows @ columns
             scale[at:end, part] = sizes @ np.abs(columns, out=columns)
     return Reference(value, scale)
+
+
+def _with_data(matrix: Any, data: Array) -> Any:
+    """A SciPy matrix of the same places, which are not copied."""
+    return scipy.sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _parts(length: int, width: int) -> Iterator[slice]:
