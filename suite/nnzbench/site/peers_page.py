@@ -36,7 +36,8 @@ def write(reports: Path, gpu: str) -> Path | None:
     blocks = [block for match in MATCHES for block in blocks_of(recorded, match, times)]
     pairs = [(block, at, facts_of(block, at)) for block in blocks for at in range(len(block.match.pairs))]
     levels = {code: _level_facts(times, code) for code in BY_LEVEL}
-    facts = pd.concat([*(found for _, _, found in pairs), *levels.values()], ignore_index=True)
+    some = [found for found in (*(facts for _, _, facts in pairs), *levels.values()) if len(found)]
+    facts = pd.concat(some, ignore_index=True)  # an empty one would make texts of the others' numbers
     folder = reports / gpu / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     table.write(facts[table.COLUMNS], folder)

@@ -106,9 +106,8 @@ class Block:
     @property
     def title(self) -> str:
         """Its heading with what differs from others below it."""
-        return ", ".join(
-            filter(None, (self.match.heading, {"f16": "fp16"}.get(self.dtype), {"cold": "cold"}.get(self.policy)))
-        )
+        words = {"f16": "fp16", "cold": "cold", "stream": "streamed"}
+        return ", ".join(filter(None, (self.match.heading, words.get(self.dtype), words.get(self.policy))))
 
     def fastest(self, code: str, choice: str = "", math_class: str = "") -> pd.Series[float]:
         """The least time of a code of the session on each problem of `rows`; of one choice, or of all."""

@@ -22,7 +22,7 @@ from nnzbench.report import published
 from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, RatioTable, View
 from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.groups import Group
-from nnzbench.results.result_set import each, geometric_mean
+from nnzbench.results.result_set import each, geometric_mean, percent
 from nnzbench.results.selector import CUSPARSE_F16, FP16, FP16_PRUNED, MATHS, best_dense, kernel, written_here
 from nnzbench.results.table import Comparison
 
@@ -41,6 +41,40 @@ def opt_layers() -> Page:
         ),
         comparison=Comparison(sparse, (FP16, sputnik), levels),
         facts=(Comparison(sparse, (FP16,), by=("label", "level", "n")),),
+        baseline=FP16,
+        arithmetic="fp16 with sums in fp32",
+    )  # fmt: skip
+
+
+def _macko_authors(view: View) -> pd.DataFrame:
+    """What MACKO's authors print: geometric means over their sizes, by GPU and zeros."""
+    found = published.read("macko_three_gpus", ("gpu", "m", "k", "zeros", "macko_us", "cublas_us", "cusparse_us"))
+    found["ratio"] = [*map(times_as_fast, found["macko_us"], found["cublas_us"])]
+    found["level"] = [f"{percent(one)} zeros" for one in found["zeros"]]
+    return found.pivot_table("ratio", "gpu", "level", geometric_mean).rename_axis("GPU").reset_index()
+
+
+def macko_spmv() -> Page:
+    """MACKO's own benchmark: products with one column, against the dense one, cuSPARSE and Sputnik."""
+    macko, delta = kernel("macko", "f16"), kernel("delta_spmv", "f16")
+    levels = tuple(Group(level=level) for level in (50, 70, 90))
+    claims = "macko-cublas-50", "", "macko-cublas-90"
+    return Page(
+        intro="Matrices of the sizes in the authors' benchmark with uniform zeros, times one column (one token). The "
+        "memory of the authors' GPUs, which are consumers', has at most a fifth of an H200's bandwidth: a kernel that "
+        "waits for it there need not do so here. On an H200 the authors' own code was timed too (page `peers`).",
+        answers=tuple(
+            Answer(group, macko, FP16, (delta,), kernel("cublas", "f16"), claim)
+            for group, claim in zip(levels, claims, strict=True)
+        ),
+        comparison=Comparison((macko, delta), (FP16, CUSPARSE_F16, kernel("sputnik", "f16")), levels),
+        figures=(Lines("speedup", "Over dense fp16", (macko, delta), baseline=FP16),),
+        tables=(
+            Pivot("µs", (macko, delta, FP16, CUSPARSE_F16), rows=("size", "level")),
+            Made("What the authors print: MACKO over cuBLAS, geometric means of 31 sizes", _macko_authors,
+                 "printed numbers of other GPUs"),
+        ),
+        facts=(Comparison((macko, delta), (FP16,), by=("size", "level")),),
         baseline=FP16,
         arithmetic="fp16 with sums in fp32",
     )  # fmt: skip

@@ -202,6 +202,27 @@ def test_flash_llms_own_layers_are_compared_by_level(tmp_path: Path) -> None:
     assert note in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
+def test_macko_is_compared_by_level_and_beside_what_its_authors_print(tmp_path: Path) -> None:
+    rows = records(
+        "macko_spmv",
+        (
+            ("macko", "rows", lambda p: 40.0 * (1 - p.sparsity)),
+            ("delta_spmv", "l32", lambda p: 20.0 * (1 - p.sparsity)),
+            ("cublas", "f16_rowmajor", lambda _: 16.0),
+        ),
+    )
+    view, facts = drawn(tmp_path, "macko_spmv", rows)
+    found = [facts[Group(level=level).label, "MACKO fp16", "best dense fp16"] for level in (50, 90)]
+    assert found == pytest.approx([0.8, 4.0])
+    assert [*render.answers(page_of("macko_spmv"), view)][2].endswith(
+        "; the paper: 3.5× on RTX 2080 Super, 3090 and 4090."
+    )
+    printed = llm_layers._macko_authors(view).set_index("GPU")
+    assert printed["50 % zeros"].to_dict() == pytest.approx(
+        {"RTX 2080 Super": 1.48, "RTX 3090": 1.48, "RTX 4090": 1.35}, abs=5e-3
+    )
+
+
 def test_a_mark_tells_what_tuning_gained_where_it_was_done(tmp_path: Path) -> None:
     rows = records(
         "opt_layers",

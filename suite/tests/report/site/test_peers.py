@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import fake_records
 import pandas as pd
 import pytest
@@ -72,22 +74,31 @@ def test_a_verdict_holds_through_the_dense_products_and_from_the_times(tmp_path,
     assert facts["wins"]["plain"] == (30 if gain > 1 else 0) or gain == 1
 
 
-@pytest.mark.parametrize("code", ["flash_llm", "spinfer"])
-def test_tensor_core_codes_are_set_beside_layers_of_language_models(tmp_path, code):
+@pytest.mark.parametrize(
+    ("code", "policy", "other"), [("flash_llm", "cold", "hot"), ("spinfer", "cold", "hot"), ("macko", "stream", "hot")]
+)
+def test_codes_for_layers_of_language_models_are_set_beside_records_of_such(tmp_path, code, policy, other):
     match = next(match for match in peers.MATCHES if match.code == code)
-    original = session(f"llm_{code}", code=code, policy="cold", status="ok")
+    original = session(f"llm_{code}", code=code, policy=policy, status="ok")
     rows = []
     for place, one in enumerate(original.itertuples()):
         sizes = {"m": int(one.m), "k": int(one.k), "n": int(one.n), "sparsity": float(one.sparsity)}
-        same = {"problem": f"p{place}", "experiment": "llm_layers", "source": "uniform:0", "dtype": "f16", **sizes}
-        rows.append(row(kernel=code, us=one.median_us / 2, variant="split", policy="cold", **same))
-        rows.append(row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="cold", **same))
-    write(tmp_path / GPU / "llm_layers", rows)
+        same = {
+            "problem": f"p{place}",
+            "experiment": match.experiments[0],
+            "source": "uniform:0",
+            "dtype": "f16",
+            **sizes,
+        }
+        rows.append(row(kernel=code, us=one.median_us / 2, variant="split", policy=policy, **same))
+        rows.append(row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy=policy, **same))
+    write(tmp_path / GPU / match.experiments[0], rows)
     blocks = {block.policy: block for block in peers.blocks_of(Records(tmp_path, GPU).data, match, peers.read()[2])}
-    facts, word = told(blocks["cold"])
+    facts, word = told(blocks[policy])
     assert facts["n"]["here"] == len(original) == facts["wins"]["plain"]
     assert word in ("better", "not settled")
-    assert told(blocks["hot"])[1] == "not known"
+    assert told(blocks[other])[1] == "not known"
+    assert blocks[policy].title.rpartition(", ")[2] == {"cold": "cold", "stream": "streamed"}[policy]
 
 
 def test_problems_are_matched_by_their_very_pattern(tmp_path):
@@ -123,15 +134,16 @@ def test_this_projects_own_designs_are_never_judged(tmp_path):
 
 
 def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
-    write(tmp_path / GPU / "sparsert_table1", recorded(1.0))
+    write(tmp_path / GPU / "sparsert_table1", recorded(1.1))
     page = peers_page.write(tmp_path, GPU)
     first = page.read_bytes()
+    assert not re.search(r"\d\.\d{7}", (page.parent / "facts.csv").read_text("utf-8")), "more than six digits"
     assert peers_page.write(tmp_path, GPU).read_bytes() == first
     text = first.decode()
     codes = peers.read()[0]
     for code in codes[codes["repository"] != ""].itertuples():
         assert f"[{code.name}]({code.repository})" in text
-    assert "**as good** | 30 of 30 | 1.00" in text
+    assert "**better** | 30 of 30 | 1.00" in text
     assert "wrong" in text  # Flash-LLM at 50 % zeros
     assert {path.name for path in page.parent.iterdir()} == {"README.md", "facts.csv", "peers.csv"}
     assert peers_page.write(tmp_path, "nvidia-a100") is None
