@@ -1,5 +1,5 @@
 // y = A x, fp16 (bf16 under BF16), fp32 sums. A: m x k, sparse without structure, packed by the host in 22 bits a nonzero;
-// x: k, y: m. For products with one column, whose time is A's bytes.
+// x: k, y: m, or k x n and m x n of up to four columns. For products whose time is A's bytes.
 //
 // A's entries travel in chunks of 16 neighbouring ones of a row: 32 bytes of values, and 12 bytes that tell the column of the
 // first and how far each other one is from the one before, less one, in 5 bits. Where two are further apart, entries of value
@@ -7,7 +7,7 @@
 //
 // Who computes what
 //   grid    x: as many blocks as are resident
-//   block   kWarps warps; brings x to shared memory once, then goes through the rows
+//   block   kWarps warps; brings x to shared memory once, the columns of a row side by side, then goes through the rows
 //   warp    32 / `lanes` neighbouring rows at a time, gridDim.x * kWarps such groups apart
 //   lane    of its row the chunks l, l + `lanes`, ...; the next one, be it of the next row, travels while one is multiplied.
 //           The lanes of a row then add up by shuffles, so sums come out the same in every run
@@ -20,20 +20,26 @@
 //   low, high     (chunks, 8) values 0 to 7 and 8 to 15
 //   near          (chunks, 2) words: the first's column in 16 bits and steps 1 to 3 in 5 bits each; steps 4 to 9
 //   far           (chunks) words: steps 10 to 15
-// Launch: block 32 * kWarps; 2 (k + 16) bytes of dynamic shared memory, rounded up to 16.
+// Launch: block 32 * kWarps; 2 COLUMNS (k + 16) bytes of dynamic shared memory, rounded up to 16.
 //
 // Defines
 //   BLOCKS   that an SM should hold
+//   COLUMNS  of x in shared memory: 1, or 2 or 4, of which the argument n tells how many there are
+//   TOKENS   1: of more columns than 1: x is n x k and y n x m; k is even
 //   BF16     1: values, x and y are bf16
 //   BIAS     1: one more argument, m numbers that are added to y; null: none
 //   FP8      1: values are e4m3 in 16 bytes a chunk, `low` alone; x and y are fp16, and sums are multiplied by `scale`
 //   SWIGLU   1: the first half of the rows are gates: y has m / 2 rows, silu(factor * gate) * factor * other; `lanes` is at
-//            most 16, as neighbours of a warp have such a pair. Not with BIAS
+//            most 16, as neighbours of a warp have such a pair. Not with BIAS or COLUMNS
 //   OVERLAPS 1: begins before the launch that writes x has ended, and asks for A's first chunks meanwhile
 #include "nnz.cuh"
 #include "reduce.cuh"
 #include "tensor_core.cuh"
 
+#ifndef COLUMNS
+#define COLUMNS 1
+#define TOKENS 0
+#endif
 #ifndef OVERLAPS
 #define OVERLAPS 0
 #endif
@@ -44,6 +50,37 @@
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kChunk = 16;
+
+// A row of x, and sums of a row of y.
+struct alignas(2 * COLUMNS) Operands {
+    nnz::Half of[COLUMNS];
+};
+#if COLUMNS == 1
+using Sums = float;  // and no array of one, of which the compiler makes another program
+#else
+struct Sums {
+    float of[COLUMNS];
+};
+#endif
+
+// Calls `act` with each column, its sum, and its part of `more`.
+template <typename Do, typename... More>
+__device__ __forceinline__ void each(const Do& act, Sums& sums, const More&... more) {
+#if COLUMNS == 1
+    act(0, sums, more...);
+#else
+#pragma unroll
+    for (int t = 0; t < COLUMNS; ++t) act(t, sums.of[t], more.of[t]...);
+#endif
+}
+
+__device__ __forceinline__ float of(const Sums& sums, int t) {
+#if COLUMNS == 1
+    return sums;
+#else
+    return sums.of[t];
+#endif
+}
 
 struct Row {
     int begin, end;
@@ -84,13 +121,16 @@ struct Chunk {
         far = nnz::ld_stream(all.far + at);
     }
 
-    // Twice the step to entry I: of the words of places the first has the first column and three steps, the others six each.
+    // Bytes of x in the step to entry I: of the words of places the first has the first column and three steps, the others six
+    // each.
     template <int I>
     __device__ __forceinline__ int step() const {
         constexpr int kWord = I < 4 ? 0 : I < 10 ? 1 : 2;
         constexpr int kBit = kWord == 0 ? 16 + 5 * (I - 1) : kWord == 1 ? 5 * (I - 4) : 5 * (I - 10);
         const unsigned word = kWord == 0 ? near.x : kWord == 1 ? near.y : far;
-        return static_cast<int>((kBit == 0 ? word << 1 : word >> (kBit == 0 ? 0 : kBit - 1)) & 62u);
+        constexpr int kShift = COLUMNS == 4 ? 3 : COLUMNS;
+        constexpr int kRight = kBit < kShift ? 0 : kBit - kShift;
+        return static_cast<int>((kBit == 0 ? word << kShift : word >> kRight) & 31u << kShift);
     }
 
     template <int I>
@@ -105,36 +145,58 @@ struct Chunk {
         return static_cast<nnz::Half>(I % 2 ? two >> 16 : two);
     }
 
-    // Adds the products of entries I and on; `at` is where entry I - 1 lies in x, less 2 (I - 1) bytes. Checked: zeros
-    // multiply nothing.
+    // Adds the products of entries I and on; `at` is where entry I - 1 lies in x, less I - 1 rows. Checked: zeros multiply
+    // nothing.
     template <bool Checked, int I = 0>
-    __device__ __forceinline__ void add(float& sum, const char* x, int at) const {
+    __device__ __forceinline__ void add(Sums& sums, const char* x, int at) const {
         if constexpr (I < kChunk) {
             if constexpr (I > 0) at += step<I>();
             const nnz::Half weight = value<I>();
             if (!Checked || (weight & 0x7fff) != 0) {
-                const nnz::Half operand = *reinterpret_cast<const nnz::Half*>(x + at + 2 * I);
-                sum = nnz::fma_rn(nnz::widen_half(weight), nnz::widen_half(operand), sum);
+                const Operands row = *reinterpret_cast<const Operands*>(x + at + 2 * COLUMNS * I);
+                each([&](int t,
+                         float& sum) { sum = nnz::fma_rn(nnz::widen_half(weight), nnz::widen_half(row.of[t]), sum); },
+                     sums);
             }
-            add<Checked, I + 1>(sum, x, at);
+            add<Checked, I + 1>(sums, x, at);
         }
     }
 
     template <bool Checked>
-    __device__ __forceinline__ void add_to(float& sum, const char* x) const {
-        add<Checked>(sum, x, static_cast<int>(near.x & 0xffffu) * 2);
+    __device__ __forceinline__ void add_to(Sums& sums, const char* x) const {
+        add<Checked>(sums, x, static_cast<int>(near.x & 0xffffu) * (2 * COLUMNS));
     }
 };
 
-// The sum over a row's lanes, which all of them get.
-__device__ __forceinline__ float over_lanes(float sum, int lanes) {
-    for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-    return sum;
+__device__ __forceinline__ Sums with_other(Sums sums, int apart) {
+    each([=](int, float& sum) { sum += __shfl_xor_sync(0xffffffffu, sum, apart); }, sums);
+    return sums;
+}
+
+// The sums over a row's lanes, which all of them get.
+__device__ __forceinline__ Sums over_lanes(Sums sums, int lanes) {
+    for (int apart = lanes / 2; apart > 0; apart /= 2) sums = with_other(sums, apart);
+    return sums;
+}
+
+__device__ __forceinline__ bool finite(const Sums& sums) {
+#if COLUMNS == 1
+    return nnz::finite(sums);
+#else
+    bool all = true;
+#pragma unroll
+    for (const float sum : sums.of) all = all && nnz::finite(sum);
+    return all;
+#endif
 }
 
 // lanes: of a row, a power of two up to 32.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
-    delta_spmv(int m, int k, int lanes, const int* __restrict__ offsets, const uint4* __restrict__ low,
+    delta_spmv(int m,
+#if COLUMNS > 1
+               int n,
+#endif
+               int k, int lanes, const int* __restrict__ offsets, const uint4* __restrict__ low,
 #if FP8
                const uint2* __restrict__ near, const unsigned* __restrict__ far, const nnz::Half* __restrict__ x,
                nnz::Half* __restrict__ y, float scale
@@ -157,16 +219,35 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const Chunks chunks{low, high, near, far};
     constexpr float scale = 1.0f;
 #endif
+#if COLUMNS == 1
+    constexpr int n = 1;
+#endif
     DYN_SHARED(char, shared);
     nnz::let_next_begin();
     const auto bring_x = [&] {
         nnz::wait_for_previous();
-        for (int i = threadIdx.x * 8; i + 8 <= k; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
-        nnz::cp_async_commit();
-        for (int i = k / 8 * 8 + static_cast<int>(threadIdx.x); i < k + kChunk; i += kThreads) {
-            // not through the read-only cache: the launch before may write x, and such loads may come before the wait
-            reinterpret_cast<nnz::Half*>(shared)[i] = i < k ? __ldcg(x + i) : nnz::Half{0};
+        // not through the read-only cache: the launch before may write x, and such loads may come before the wait
+#if TOKENS
+#pragma unroll 4
+        for (int i = 2 * static_cast<int>(threadIdx.x); i < k + kChunk; i += 2 * kThreads) {
+            Operands rows[2];
+#pragma unroll
+            for (int t = 0; t < COLUMNS; ++t) {
+                const unsigned two = i < k && t < n ? __ldcg(reinterpret_cast<const unsigned*>(x + t * k + i)) : 0;
+                rows[0].of[t] = static_cast<nnz::Half>(two);
+                rows[1].of[t] = static_cast<nnz::Half>(two >> 16);
+            }
+            for (int j = 0; j < 2; ++j) reinterpret_cast<Operands*>(shared)[i + j] = rows[j];
         }
+#else
+        const int end = k * n, copied = n == COLUMNS ? end : 0;
+        for (int i = threadIdx.x * 8; i + 8 <= copied; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
+        nnz::cp_async_commit();
+        for (int i = copied / 8 * 8 + static_cast<int>(threadIdx.x); i < COLUMNS * (k + kChunk); i += kThreads) {
+            const int at = n == COLUMNS ? i : i % COLUMNS < n ? i / COLUMNS * n + i % COLUMNS : end;
+            reinterpret_cast<nnz::Half*>(shared)[i] = at < end ? __ldcg(x + at) : nnz::Half{0};
+        }
+#endif
     };
 #if !OVERLAPS
     bring_x();
@@ -192,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #pragma unroll 1
     for (; first < m; first += step) {
         const int row = first + in_warp;
-        float sum = 0.0f;
+        Sums sums{};
 #if BIAS
         const float shift = bias != nullptr && row < m ? nnz::widen_half(bias[row]) : 0.0f;
 #endif
@@ -205,12 +286,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             more = at < now.end;
             const int following = more ? at : next.begin + lane;
             chunk.load(chunks, following, more || following < next.end);
-            used.add_to<false>(sum, shared);
+            used.add_to<false>(sums, shared);
         }
         __syncwarp();
-        sum = over_lanes(sum, lanes);
-        if (__any_sync(0xffffffffu, !nnz::finite(sum))) {
-            float exact = 0.0f;
+        sums = over_lanes(sums, lanes);
+        if (__any_sync(0xffffffffu, !finite(sums))) {
+            Sums exact{};
             for (int i = now.begin + lane; i < now.end; i += lanes) {
                 Chunk again;
                 again.load(chunks, i, true);
@@ -218,19 +299,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             }
             __syncwarp();
             exact = over_lanes(exact, lanes);
-            if (!nnz::finite(sum)) sum = exact;
+            each([](int, float& sum, float again) { sum = nnz::finite(sum) ? sum : again; }, sums, exact);
         }
-        sum *= scale;
+#pragma unroll
+        for (int t = 0; t < COLUMNS; ++t) {
+            float sum = of(sums, t) * scale;
 #if BIAS
-        sum += shift;
+            sum += shift;
 #endif
 #if SWIGLU
-        const float other = factor * __shfl_down_sync(0xffffffffu, sum, lanes), gate = factor * sum;
-        if (lane == 0 && in_warp % 2 == 0 && row < m)
-            y[row / 2] = nnz::narrow_half(gate / (1.0f + expf(-gate)) * other);
+            const float other = factor * __shfl_down_sync(0xffffffffu, sum, lanes), gate = factor * sum;
+            if (lane == 0 && in_warp % 2 == 0 && row < m)
+                y[row / 2] = nnz::narrow_half(gate / (1.0f + expf(-gate)) * other);
 #else
-        if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum);
+            if (lane == 0 && row < m && t < n) y[TOKENS ? t * m + row : row * n + t] = nnz::narrow_half(sum);
 #endif
+        }
         now = next;
         next = look_up(row + 2 * step);
     }

@@ -309,16 +309,20 @@ CASES += cases("tensor_spmm", *(((50, 300, 7, 0.35), TF32[0], "f32", *how) for h
 # lanes: one row, steps beyond 32 columns, rows shorter than a chunk and of several rounds of all lanes
 LANES = ((1, 300, 1, 0.5), 32), ((70, 1000, 1, 0.02), 1), ((33, 700, 1, 0.3), 4), ((300, 49, 1, 0.9), 2)
 LANES += (((41, 1100, 1, 0.95), 2), ((9, 7, 1, 0.3), 1))
+FEW = ((70, 1001, 2, 0.02), 1), ((33, 700, 3, 0.3), 4), ((300, 49, 4, 0.9), 2), ((1, 301, 4, 0.5), 32)
 SHUFFLED = (("asan", "backward"), ("tsan", "forward"), ("plain", "random:5"))
-CASES += cases("delta_spmv", *LANES, dtype="f16")
-CASES += cases("delta_spmv", *(((40, 600, 1, 0.2), 4, dtype) for dtype in ("bf16", "f8")))
-CASES += cases("delta_spmv", *(((70, 331, 1, 0.3), 4, dtype, *how) for dtype in ("f16", "f8") for how in SHUFFLED))
+CASES += cases("delta_spmv", *LANES, *FEW, dtype="f16")
+CASES += cases("delta_spmv", *(((40, 600, n, 0.2), 4, dtype) for n in (1, 2, 3) for dtype in ("bf16", "f8")))
+CASES += cases(
+    "delta_spmv",
+    *(((70, 331, n, 0.3), 4, dtype, *how) for n in (1, 2, 3, 4) for dtype in ("f16", "f8") for how in SHUFFLED),
+)
 # one row, rows that begin within eight entries or take several rounds, steps beyond 16 columns, more rows than a block
 CASES += cases("macko", *((sizes,) for sizes, _ in LANES), dtype="f16")
 CASES += cases("macko", *(((70, 331, 1, 0.3), None, "f16", *how) for how in SHUFFLED))
 for rows in ("none", "one"):
     CASES += cases("macko", ((41, 900, 1, 0),), dtype="f16", rows=rows)
-    CASES += cases("delta_spmv", ((41, 900, 1, 0), 8, "f16"), rows=rows)
+    CASES += cases("delta_spmv", *(((41, 900, n, 0), 8, "f16") for n in (1, 4)), rows=rows)
     for name, k in (("flash_llm", 128), ("spinfer", 128)):
         CASES += cases(name, ((256, k, 8, 0), 2 if rows == "none" else 1, "f16"), rows=rows)
 

@@ -1,4 +1,4 @@
-"""Kernel `delta_spmv`: sparse matrix times one vector in 16-bit types, from a format of 22 bits a nonzero.
+"""Kernel `delta_spmv`: sparse matrix times one to four vectors in 16-bit types, from a format of 22 bits a nonzero.
 
 Chunks of 16 entries of a row, whose columns are steps of 5 bits (`delta_spmv.cu`).
 """
@@ -22,10 +22,12 @@ from nnzbench.data.problems.parts import over_parts
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
+from nnzbench.kernels.tensor.split_k import samples
 from nnzbench.kernels.tensor.strips import stored_dense, stored_weights
 
 CHUNK = 16
 MOST_COLUMNS = 1 << 16
+MOST_VECTORS = 4
 _LONGEST = 32
 """Columns from an entry to the next one."""
 _BLOCK_NONZEROS = 1 << 20
@@ -115,6 +117,8 @@ def _together(steps: Uint32s) -> Any:
 _WARPS = 16
 _BLOCKS = (2, 3)
 """Per multiprocessor: registers for loads against warps that wait for them."""
+_MOST_SUMS = 8
+"""Of a lane, times the blocks: twelve do not fit in its registers."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +135,17 @@ class DeltaTiling(TileConfiguration):
 def make_plan(
     problem: Problem, operands: Operands, arch: str, lanes: int, blocks: int, shared: SharedWork | None = None
 ) -> Plan:
-    """The plan of `DeltaTiling(lanes, blocks)`; `operands.dense["b"]` is (k, 1), as `stored_dense` takes it.
+    """The plan of `DeltaTiling(lanes, blocks)`; `operands.dense["b"]` is (k, n), as `stored_dense` takes it.
 
     Raises `Unsupported` where x does not fit in shared memory.
     """
     shared = shared or SharedWork()
     elapsed = shared.timer()
-    bytes_of_x = -(-2 * (problem.k + CHUNK) // 16) * 16
+    n = operands.dense["b"].shape[1]
+    columns = power_of_two_at_least(n)
+    bytes_of_x = -(-2 * columns * (problem.k + CHUNK) // 16) * 16
     if bytes_of_x > block_shared_bytes(arch):
-        raise Unsupported(f"a vector of {problem.k} does not fit in the shared memory of {arch}")
+        raise Unsupported(f"{n} vectors of {problem.k} do not fit in the shared memory of {arch}")
     bf16 = problem.dtype == "bf16"
     sparse = operands.sparse
     fp8 = problem.dtype == "f8"
@@ -152,15 +158,16 @@ def make_plan(
     resident = min(blocks, block_shared_bytes(arch) // bytes_of_x)
     needed = -(-problem.m // (_WARPS * 32 // lanes))
     x = stored_dense(operands.dense["b"], problem.dtype)
-    buffers = {**held, "x": x, "y": np.empty((problem.m, 1), dtype=x.dtype)}
-    sizes = (problem.m, problem.k, lanes)
+    buffers = {**held, "x": x, "y": np.empty((problem.m, n), dtype=x.dtype)}
+    several = {"COLUMNS": columns, "TOKENS": 0} if columns > 1 else {}
+    sizes = (problem.m, n, problem.k, lanes) if several else (problem.m, problem.k, lanes)
     return DeltaTiling(lanes, blocks).plan(
         "delta_spmv",
         (min(resident * sm_count(arch), needed), 1, 1),
         (*sizes, *buffers, 1 / F8_SCALE) if fp8 else sizes,
         buffers,
         "y",
-        defines={"BF16": int(bf16), "FP8": int(fp8), "BIAS": 0},
+        defines={"BF16": int(bf16), "FP8": int(fp8), "BIAS": 0, **several},
         label="e4m3" * fp8,
         math="f8" * fp8,
         shared_bytes=bytes_of_x,
@@ -172,12 +179,12 @@ def make_plan(
 def gated(plan: Plan, factor: float) -> Plan:
     """The plan of a product whose first half of rows are gates, with SwiGLU of `factor` times its rows as the result.
 
-    Raises `Unsupported` for plans of 32 lanes a row: gate and other are of one warp.
+    Raises `Unsupported` for plans of 32 lanes a row, as gate and other are of one warp, and for more than one column.
     """
     (launch,) = plan.launches
     m, _, lanes = launch.args[:3]
-    if not isinstance(m, int) or not isinstance(lanes, int) or lanes > 16:
-        raise Unsupported(f"{plan.variant} has no two rows in a warp")
+    if "COLUMNS" in plan.defines or not isinstance(m, int) or not isinstance(lanes, int) or lanes > 16:
+        raise Unsupported(f"{plan.variant} has no two rows of a vector in a warp")
     buffers = {**plan.buffers, plan.output: plan.buffers[plan.output][: m // 2]}
     launches = (replace(launch, args=(*launch.args, float(factor))),)
     return replace(plan, defines={**plan.defines, "SWIGLU": 1}, buffers=buffers, launches=launches)
@@ -188,23 +195,27 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return 12 * -(-nnz // CHUNK) + 4 * (problem.m + 1)
 
 
-@kernel("nnzbench", "spmm spmv", "f16 bf16 f8", About("own", rank=137, structure_bytes=structure_bytes))
-def delta_spmv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-    """Own product of a sparse matrix and one vector: plans by lanes for a row and blocks per multiprocessor.
+_ABOUT = About("own", rank=137, structure_bytes=structure_bytes, samples=samples((16, 512, 2)))
 
-    Raises `Unsupported` for more than one column of B, for empty outputs, and for long rows.
+
+@kernel("nnzbench", "spmm spmv", "f16 bf16 f8", _ABOUT)
+def delta_spmv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own product of a sparse matrix and a few vectors: plans by lanes for a row and blocks per multiprocessor.
+
+    Raises `Unsupported` for more than four columns of B, for empty outputs, and for long rows.
     """
-    if problem.n != 1:
-        raise Unsupported(f"one column of B alone, not {problem.n}")
+    if not 0 < problem.n <= MOST_VECTORS:
+        raise Unsupported(f"{MOST_VECTORS} columns of B at most, not {problem.n}")
     if problem.m == 0:
         raise Unsupported("the output is empty")
     if problem.k > MOST_COLUMNS:
         raise Unsupported(f"columns are kept in 16 bits, and {problem.k} are more than {MOST_COLUMNS}")
     shared = SharedWork()
+    columns = power_of_two_at_least(problem.n)
     chunks = max(1, operands.sparse.nnz // (CHUNK * problem.m))
     most = min(32, power_of_two_at_least(chunks))
     for blocks in _BLOCKS:
-        if blocks * _WARPS > architecture(arch).warps:
+        if blocks * _WARPS > architecture(arch).warps or blocks * columns > _MOST_SUMS:
             continue
         for lanes in dict.fromkeys((most, max(1, most // 2))):
             yield make_plan(problem, operands, arch, lanes, blocks, shared)

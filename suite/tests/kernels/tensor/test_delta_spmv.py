@@ -1,19 +1,22 @@
 """`delta_spmv` against float64 on the processor, and its packed chunks against the matrix that they hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_problems import assert_exact as exact
-from kernel_problems import whole
+from kernel_problems import assert_spoils_its_users_alone, whole
 from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
+from nnzbench.advise.operators.tokens import BIAS, by_tokens, rows_at, turns
 from nnzbench.core.architectures import block_shared_bytes
-from nnzbench.core.plan import Unsupported
+from nnzbench.core.plan import Unsupported, bf16_bits
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.reference import reference
-from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan, pack
+from nnzbench.kernels.tensor.spmv import delta_spmv, gated, make_plan, pack
 from nnzbench.kernels.tensor.strips import stored_weights
 
 
@@ -48,7 +51,7 @@ def test_columns_far_apart_and_values_that_are_zero():
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n", "reason"), [(8, 8, 2, "one column"), (1, 70000, 1, "16 bits"), (0, 8, 1, "empty")]
+    ("m", "k", "n", "reason"), [(8, 8, 5, "4 columns"), (1, 70000, 1, "16 bits"), (0, 8, 1, "empty")]
 )
 def test_what_it_does_not_compute(m, k, n, reason):
     empty = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
@@ -57,11 +60,55 @@ def test_what_it_does_not_compute(m, k, n, reason):
         next(delta_spmv.plans(problem(data), data, "sm_90"))
 
 
-def test_a_vector_that_does_not_fit_in_shared_memory():
-    data = operands(matrix(4, 60000, 0.001), 1).cast("f16")
+@pytest.mark.parametrize(("k", "n"), [(60000, 1), (30000, 2), (15000, 3)])
+def test_vectors_that_do_not_fit_in_shared_memory(k, n):
+    data = operands(matrix(4, k, 0.001), n).cast("f16")
     with pytest.raises(Unsupported, match="shared memory"):
         next(delta_spmv.plans(problem(data), data, "sm_86"))
     assert next(delta_spmv.plans(problem(data), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes("sm_90")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("n", "k", "build"), [(2, 336, "plain"), (3, 328, "asan"), (4, 335, "plain"), (4, 344, "tsan")]
+)
+def test_rows_of_tokens_and_fewer_of_them(n, k, build, dtype):
+    """By the form of its own where k is a multiple of 8, and else between two turns; a bias is added to each."""
+    data = whole(matrix(70, k, 0.3, empty=(4,), full=9), n, dtype)
+    plan = by_tokens(make_plan(problem(data, dtype), data, "sm_90", 4, 2), data)
+    expected = reference(problem(data, dtype), data).value
+    assert np.array_equal(execute(plan, build), expected)
+    assert turns(plan) == (k % 8 > 0)
+    if turns(plan):
+        return
+    bias = np.arange(70) % 5
+    plan.buffers[BIAS][:] = bf16_bits(bias.astype(np.float32)) if dtype == "bf16" else bias
+    ((at, place),) = rows_at(plan)
+    args = list(plan.launches[at].args)
+    assert args[place] == n
+    args[place] = n - 1
+    fewer = execute(replace(plan, launches=(replace(plan.launches[at], args=tuple(args)),)), build)
+    assert np.array_equal(fewer[:, : n - 1], expected[:, : n - 1] + bias[:, None])
+    assert np.isnan(fewer[:, n - 1]).all()  # as poisoned
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_inf_and_nan_touch_only_the_rows_and_columns_that_use_them(n):
+    data = whole(matrix(60, 700, 0.05, empty=(4,), full=9), n)
+    data.dense["b"][7, n - 1], data.dense["b"][699, 0] = np.inf, np.nan
+    for plan in delta_spmv.plans(problem(data), data, "sm_90"):
+        assert_spoils_its_users_alone(plan, data, 30 * n, 0)
+
+
+def test_gates_let_their_rows_through():
+    data = operands(matrix(50, 200, 0.3), 1).cast("f16")
+    plan = gated(make_plan(problem(data), data, "sm_90", 4, 2), 0.5)
+    gate, other = np.split(0.5 * reference(problem(data), data).value, 2)
+    np.testing.assert_allclose(execute(plan), gate / (1 + np.exp(-gate)) * other, rtol=2e-3, atol=2e-3)
+    pair = operands(data.sparse, 2).cast("f16")
+    for one, lanes in ((data, 32), (pair, 4)):
+        with pytest.raises(Unsupported, match="no two rows"):
+            gated(make_plan(problem(one), one, "sm_90", lanes, 2), 0.5)
 
 
 def test_entries_of_either_zero_take_no_place():
