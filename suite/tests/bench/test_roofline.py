@@ -7,16 +7,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_gpu import FACTS, FakeCublas, open_fake
+from kernel_problems import TRANSFORMER, mobilenet
 
 from nnzbench.bench import peaks
 from nnzbench.core.gpus import Peaks
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.data.problems.operands import Operands
-from nnzbench.data.problems.problem import ConvShape, Problem
+from nnzbench.data.problems.experiment import POLICIES
+from nnzbench.data.problems.operands import Operands, make_operands
+from nnzbench.data.problems.problem import ITEM_BYTES, ConvShape, Problem
+from nnzbench.data.problems.reference import reference
 from nnzbench.devices import open_device
 from nnzbench.devices.gpu_backend import GpuFacts
+from nnzbench.kernels.registry import kernels
 from nnzbench.results import roofline
+from nnzbench.results.records.describe import class_of
 from nnzbench.results.roofline import (
     Work,
     dense_work,
@@ -48,11 +53,6 @@ CONV = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1, stride=2)
     ("changes", "given", "useful", "dense"),
     [
         ({}, PRODUCT, Work(2 * 10 * 8, 10 * 8 + 5 * 4 + 4 * (6 * 8 + 4 * 8)), Work(384, 4 * (4 * 6 + 6 * 8 + 4 * 8))),
-        # half precision halves values and dense operands but not indices
-        ({"dtype": "f16"}, PRODUCT, Work(160, 10 * (2 + 4) + 5 * 4 + 2 * (6 * 8 + 4 * 8)), Work(384, 2 * 104)),
-        # sums of integers are written in four bytes
-        ({"dtype": "i8"}, PRODUCT, Work(160, 10 * 5 + 5 * 4 + 6 * 8 + 4 * 32), Work(384, 4 * 6 + 6 * 8 + 4 * 32)),
-        ({"op": "gemm"}, PRODUCT, Work(384, 4 * 104), Work(384, 4 * 104)),
         # two dense operands are read and the pattern is written; a dense one computes every element
         ({"op": "sddmm"}, SAMPLED, Work(120, 4 * (10 + 5 + 24 + 48 + 10)), Work(2 * 4 * 6 * 8, 4 * (24 + 48 + 32))),
         # each output pixel of each image
@@ -90,30 +90,27 @@ def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
     assert row_work("sputnik", shape, given).bytes > work.bytes
 
 
-@pytest.mark.parametrize(
-    ("work", "policy", "math", "expected"),
-    [
-        (Work(50e6, 1e3), "hot", "f32", 1 + 1.0),
-        (Work(400e6, 1e3), "hot", "tf32", 1 + 1.0),
-        (Work(800e6, 1e3), "cold", "f16", 3 + 1.0),
-        (Work(1.0, 8e6), "hot", "f32", 1 + 1.0),  # fits in L2
-        (Work(1.0, 8e6), "cold", "f32", 3 + 2.0),
-        (Work(1.0, 80e6), "hot", "f32", 1 + 6.25 + 7.5),  # L2 holds 50 MB of it
-        (Work(1.0, 50e6), "hot", "f32", 1 + 6.25),  # just fits
-        (Work(1.0, 8e6), "stream", "f32", 1 + 2.0),  # L2 has none of it any more
-        (Work(800e6, 1e3), "hot", "bf16", 1 + 1.0),  # the peak of fp16
-    ],
-)
-def test_limit_is_floor_plus_the_slower_of_compute_and_memory(work, policy, math, expected):
-    assert roofline_us(work, PEAKS, policy, math) == pytest.approx(expected)
-
-
-def test_no_limit_without_the_peak_it_needs():
-    assert roofline_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "tf32") is None
-    assert roofline_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "f32") is not None
-    assert roofline_us(Work(1, 1), Peaks(), "hot", "f32") is None
-    assert roofline_us(Work(1, 1), PEAKS, "check", "f32") is None
-    assert roofline_us(Work(800e6, 1e3), PEAKS, "hot", "i8") is None
+@pytest.mark.parametrize("policy", [*POLICIES, "check"])
+@pytest.mark.parametrize("math", [*ITEM_BYTES, "tf32"])
+def test_the_limit_is_what_each_rate_leaves_and_none_without_one_that_it_needs(policy, math):
+    """Of every set of rates, for little and much work, that L2 holds, holds in part, or not."""
+    names = [one.name for one in dataclasses.fields(Peaks)][:8]
+    tops = {"f32": 50.0, "tf32": 400.0, "f16": 800.0, "bf16": 800.0}.get(math, 0.0)
+    rate = {"f32": "fp32_tflops", "tf32": "tf32_tflops"}.get(math, "f16_tflops")
+    floor = "floor_cold_us" if policy == "cold" else "floor_hot_us"
+    for bits in range(1 << len(names)):
+        missing = {name for at, name in enumerate(names) if bits >> at & 1}
+        peaks = dataclasses.replace(PEAKS, **dict.fromkeys(missing))
+        near = policy in ("hot", "loop") and peaks.l2_bytes is not None
+        needed = {"copy_gbs", rate, floor, *["l2_gbs"] * near}
+        told = tops and policy != "check" and not needed & missing
+        for flops, moved in ((1e9, 1e3), (1.0, 8e6), (1.0, 8e7), (8e8, 5e7)):
+            found = roofline_us(Work(flops, moved), peaks, policy, math)
+            held = min(moved, 5e7) if near else 0.0
+            assert (found is None) == (not told)
+            if told:  # a millionth of a second moves a thousandth of what a second does in gigabytes
+                memory = held / 8e6 + (moved - held) / 4e6
+                assert found == pytest.approx((3 if policy == "cold" else 1) + max(flops / tops / 1e6, memory))
 
 
 def test_attention_counts_two_products_and_a_softmax_and_a_dense_one_stops_at_the_last_key():
@@ -135,37 +132,91 @@ def test_winograd_multiplies_less_and_2_to_4_moves_two_bits_a_place():
     assert row_work("cusparselt", problem(k=64, dtype="f16"), given).bytes == 128 * 2 + 32 + 2 * (64 * 8 + 4 * 8)
 
 
-@pytest.mark.parametrize(
-    "peaks",
-    [Peaks(4e-3, 8e-3, 1e9, 1e9, 1e9, 1.0, 3.0, l2_bytes=64), Peaks(1e9, 1e9, 5e-6, 4e-6, 8e-6, 1.0, 3.0, l2_bytes=64)],
-    ids=["slow memory", "slow multiplication"],
-)
-@pytest.mark.parametrize(
-    ("kernel", "variant", "changes"),
-    [
-        ("cublas", "", {}),
-        ("sputnik", "", {}),
-        ("cusparselt", "", {"k": 64, "dtype": "f16"}),
-        ("cudnn", "eng6_winograd", {"op": "conv2d", "k": 27, "n": 50, "conv": ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1)}),
-    ],
-)
-def test_a_recorded_row_has_the_roofline_that_a_new_one_gets(kernel, variant, changes, peaks):
-    """And an older one, that says more, no more than that."""
-    one = problem(**changes)
-    dense = {"x": (2, 3, 5, 5)} if one.conv else {"b": (one.k, one.n)}
-    given = operands(one.m, one.k, one.m * one.k // 2, **dense)
-    work, math = row_work(kernel, one, given, variant), one.dtype
-    limit = roofline_us(work, peaks, "hot", math)
-    row = SimpleNamespace(
-        **{name: getattr(one, name) for name in ("experiment", "op", "m", "k", "n", "shape", "dtype", "source")},
-        problem=one.name, sparsity=0.5, nnz=given.sparse.nnz, kernel=kernel, variant=variant, policy="hot", math=math,
-        flops=useful_work(one, given).flops, bytes=work.bytes, limit_us=limit,
+SLOW_MEMORY = Peaks(4e-3, 8e-3, 1e9, 1e9, 1e9, 1.0, 3.0, l2_bytes=64)
+SLOW_MULTIPLICATION = Peaks(1e9, 1e9, 5e-6, 4e-6, 8e-6, 1.0, 3.0, l2_bytes=64)
+OF_SIZES = {"spmm", "spmv", "conv1d", "conv2d", "gemm"}
+
+
+def row_of(kernel, one, given, variant, policy, peaks):
+    """A record as a run writes it."""
+    math = class_of(kernel, variant, one.dtype)
+    work = row_work(kernel, one, given, variant)
+    return SimpleNamespace(
+        **{name: getattr(one, name) for name in ("experiment", "m", "k", "n", "shape", "dtype", "source")},
+        op=one.recorded_op, problem=one.name, sparsity=given.sparse.sparsity, nnz=given.sparse.nnz, kernel=kernel,
+        variant=variant, policy=policy, math=math, flops=useful_work(one, given).flops, bytes=work.bytes,
+        limit_us=roofline_us(work, peaks, policy, math),
     )  # fmt: skip
-    assert recorded_us(row, peaks) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("peaks", [SLOW_MEMORY, SLOW_MULTIPLICATION], ids=["slow memory", "slow multiplication"])
+@pytest.mark.parametrize("kernel", [name for name, one in kernels().items() if one.ops & OF_SIZES])
+def test_a_recorded_row_has_the_roofline_that_a_new_one_gets(kernel, peaks):
+    """And an older one, that says more, no more than that: of every kernel, type, policy and number of nonzeros."""
+    rng = np.random.default_rng(4)
+    held = kernels()[kernel]
+    for op, dtype, policy in itertools.product(sorted(held.ops & OF_SIZES), sorted(held.dtypes), POLICIES):
+        conv = None
+        if op.startswith("conv"):
+            conv = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1) if op == "conv2d" else ConvShape(2, 3, 1, 9, 4, 1, 3, 0, 1)
+        m, k = (conv.filters, conv.channels * conv.r * conv.s) if conv else (4, 64)
+        n = conv.batch * conv.out_height * conv.out_width if conv else 1 if op == "spmv" else int(rng.integers(2, 9))
+        one = problem(op=op, m=m, k=k, n=n, dtype=dtype, conv=conv, source="balanced:1:0")
+        dense = {"x": (2, 3, conv.height, conv.width)} if conv else {"b": (k, n)}
+        given = operands(m, k, int(rng.choice([3, m * k // 2, m * k - 1])), **dense)
+        variant = str(rng.choice(["f32_eng1", "tf32_eng6_winograd"])) if kernel == "cudnn" else ""
+        row = row_of(kernel, one, given, variant, policy, peaks)
+        limit = row.limit_us
+        if limit is None:  # integers and FP8 have no peak
+            assert dtype in ("i8", "f8")
+            assert np.isnan(recorded_us(row, peaks))
+            continue
+        for told in (limit, 1e12):
+            row.limit_us = told
+            assert recorded_us(row, peaks) == pytest.approx(limit)
+        row.limit_us = limit / 2
+        assert recorded_us(row, peaks) == limit / 2
+
+
+@pytest.mark.parametrize("op", ["sddmm", "pointwise", "attention"])
+def test_a_recorded_row_whose_sizes_do_not_tell_its_work_keeps_its_roofline(op):
+    one = problem(op=op, m=6, k=6)
+    row = row_of("sputnik", one, make_operands(one), "", "hot", SLOW_MEMORY)
     row.limit_us = 1e12
-    assert recorded_us(row, peaks) == pytest.approx(limit)
-    row.limit_us = None
-    assert np.isnan(recorded_us(row, peaks))
+    assert recorded_us(row, SLOW_MEMORY) == 1e12
+
+
+CSR_ARRAYS = "4 * (nnz + m + 1) + size * nnz"
+
+
+@pytest.mark.parametrize(
+    ("asked", "sparse"),
+    [
+        (problem(), CSR_ARRAYS),
+        (problem(op="spmv", n=1), CSR_ARRAYS),
+        (problem(op="gemm", sparsity=0.0), "size * m * k"),
+        (problem(op="conv2d", k=27, n=18, conv=CONV), CSR_ARRAYS),
+        (problem(op="pointwise"), CSR_ARRAYS),
+        (problem(op="sddmm"), "4 * (nnz + m + 1)"),
+        (problem(op="sparse_softmax", n=6), "4 * (m + 1) + size * nnz"),  # columns are not read
+        (problem(op="attention", m=6), "4 * (nnz + m + 1)"),
+        (TRANSFORMER, "4 * (nnz + m + 1)"),
+        (mobilenet(0.5), "4 * (nnz + m + 1)"),
+    ],
+    ids=lambda one: getattr(one, "op", ""),
+)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8", "f8"])
+def test_each_array_of_a_problem_moves_once(asked, sparse, dtype):
+    given = make_operands(asked)
+    size, of_sum = {"f32": (4, 4), "f16": (2, 2), "i8": (1, 4), "f8": (1, 2)}[dtype]
+    told = {"size": size, "m": given.sparse.m, "k": given.sparse.k, "nnz": given.sparse.nnz}
+    result = (of_sum if "k" in sparse or sparse == CSR_ARRAYS else size) * reference(asked, given).value.size
+    dense = size * sum(array.size for array in given.dense.values())
+    found = useful_work(dataclasses.replace(asked, dtype=dtype), given)
+    assert found.bytes == eval(sparse, told) + dense + result
+    if asked.op not in ("sparse_softmax", "attention"):  # a dense one has as many operations as one of every weight
+        full = dataclasses.replace(asked, sparsity=0.0, source=asked.source.replace(":6:", ":45:"))
+        assert dense_work(asked, given).flops == useful_work(full, make_operands(full)).flops
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 import itertools
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 from fakes import FakeTimer
+from scipy.stats import binom
 
+from nnzbench.bench import timing
 from nnzbench.bench.timing import LAUNCHES, StoppingRule, measure, median_interval, warm_up
 
 
@@ -171,13 +173,37 @@ def test_the_clock_is_the_median_of_readings_and_none_when_unreadable():
     assert run(timer, "cold").sm_clock_mhz is None
 
 
-def test_median_interval_covers_the_median_at_its_level():
-    rng = np.random.default_rng(7)
-    hits = 0
-    for _ in range(2000):
-        low, high = median_interval(rng.exponential(1.0, 25).tolist())
-        hits += low <= np.log(2) <= high
-    assert hits / 2000 > 0.94
+def test_the_interval_of_a_median_has_95_percent_and_one_narrower_has_less():
+    """Of every number of samples: ranks of those below a median are binomial."""
+    for count in range(6, 501):
+        low, high = median_interval(np.random.default_rng(count).permutation(count).tolist())
+        assert low + high - (count - 1) in (0, 1)
+        assert binom.cdf(high, count, 0.5) - binom.cdf(low, count, 0.5) > 0.947
+        assert binom.cdf(high - 1, count, 0.5) - binom.cdf(low + 1, count, 0.5) < 0.95
+    assert [median_interval([2.0, 3.0, 1.0][:count]) for count in (1, 2, 3)] == [(2.0, 2.0), (2.0, 3.0), (1.0, 3.0)]
+
+
+def test_a_median_is_settled_at_its_tolerance_and_no_further_off():
+    """And one that is slower for certain at the larger one; cold, in one step of the clock."""
+    low, high = map(int, median_interval(range(15)))
+
+    def settled(off, **told):
+        samples = [1000.0] * 15
+        samples[: low + 1], samples[high:] = [1000.0 - off] * (low + 1), [1000.0 + off] * (15 - high)
+        return StoppingRule().settled(samples[: told.pop("count", 15)], **told)
+
+    assert [settled(off) for off in (5.0, 5.1)] == [True, False]
+    assert [settled(off, to_beat_us=970.0) for off in (20.0, 20.1)] == [True, False]
+    assert [settled(off, to_beat_us=990.0) for off in (9.9, 10.0)] == [True, False], "which may win"
+    assert [settled(off, step_us=20.0) for off in (10.0, 10.1)] == [True, False]
+    assert not settled(0.0, count=14)
+
+
+def test_the_rule_is_the_one_that_is_published():
+    assert astuple(StoppingRule()) == (15, 500, 0.06, 0.005, 0.02, 0.005)
+    assert astuple(timing.QUICK) == (7, 50, 0.015, 0.02, 0.02, 0.002)
+    assert (timing.REPLAY_US, timing.LONGEST_REPLAY_US, timing.LOOP) == (200.0, 2000.0, (25, 100))
+    assert (timing.BEHIND, timing.FAR_BEHIND) == (1.25, 4.0)
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,7 @@ import pandas as pd
 from nnzbench.results.records.beside import tunings
 from nnzbench.results.records.describe import searched
 from nnzbench.results.result_set import _unfinished
-from nnzbench.results.selector import FP16, FP16_PRUNED, kernel, pick
-
-
-def test_dense_on_the_pruned_matrix_is_a_side_of_its_own_where_the_unpruned_one_is_timed():
-    rows = [("a", "f16_x", 1.0, True), ("a", "f16_x_unpruned", 2.0, False), ("b", "f16_x", 3.0, False)]
-    frame = pd.DataFrame(rows, columns=["problem", "variant", "median_us", "superseded"]).assign(
-        policy="hot", kernel="cublas", math="f16", status="ok", selected=False
-    )
-    assert pick(frame, FP16)["median_us"].tolist() == [2.0, 3.0]
-    assert pick(frame, FP16_PRUNED)["median_us"].tolist() == [1.0]
-    alone = frame.assign(kernel=["cublas", "cublaslt", "cublas"])
-    assert pick(alone, FP16)["median_us"].tolist() == [2.0, 3.0]
-    assert pick(alone, kernel("cublas", "f16"))["median_us"].tolist() == [1.0, 3.0]
+from nnzbench.results.selector import kernel, pick
 
 
 def test_one_choice_is_run_under_every_policy():

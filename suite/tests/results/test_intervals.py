@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.results.data import least_tuned
-from nnzbench.results.groups import ALL, NEAR, Group
+from nnzbench.results.groups import ALL, Group
 from nnzbench.results.table import _mean, _paired, _statistics
 
 
@@ -54,28 +54,6 @@ def test_pairs_are_apart_where_clocks_differ_or_empty_launches_do_and_change_the
         changed = floors > 0.02 * least and floors > 0.2 * max(a.floor_us, b.floor_us)
         assert one == (changed or ({a.sm_clock_mhz, b.sm_clock_mhz} >= {1755.0} and a.sm_clock_mhz != b.sm_clock_mhz))
     assert 100 < found["apart"].sum() < 1900
-
-
-@pytest.mark.parametrize("counted", [False, True])
-def test_a_ratio_of_totals_adds_each_problem_once_or_as_often_as_its_table_says(counted):
-    names = {"run": "r", "tuned": True, "sm_clock_mhz": 1980.0, "floor_us": 0.5, "label": "", "count": [1, 3, 2]}
-    below, above = (
-        pd.DataFrame({**names, "median_us": us}, index=list("pqr")) for us in ([1.0, 2.0, 4.0], [8.0, 2.0, 1.0])
-    )
-    group = Group(statistic="total", counted=counted)
-    found = _statistics(group, _paired(group, below, above))
-    assert found["ratio"] == pytest.approx((8 + 3 * 2 + 2) / (1 + 3 * 2 + 2 * 4) if counted else 11 / 7)
-    assert found["low"] == found["high"] == found["ratio"]
-
-
-def test_a_level_is_that_of_the_table_or_where_it_has_none_what_is_counted():
-    off = NEAR / 100 * np.array([0.0, 0.9, -0.9, 1.1, -1.1])
-    made = pd.DataFrame({"sparsity": [*(0.9 + off), 0.9], "asked": [np.nan] * 5 + [70.0], "label": ""})
-    made = made.assign(stem=[f"p{at}" for at in made.index], op="spmm", n=1, level=made["asked"].fillna(0.0), source="")
-    assert Group(level=90.0).problems(made)["case"].tolist() == ["p0", "p1", "p2"]
-    assert Group(level=70.0).problems(made)["case"].tolist() == ["p5"]
-    other = Group(level=70.0, cases="(p5)", baseline_cases="(p[34])")
-    assert [other.problems(made, side)["case"].tolist() for side in (False, True)] == [["p5"], ["p3", "p4"]]
 
 
 def test_the_least_of_several_times_is_tuned_where_all_of_them_are():
