@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.advise import grid, recorded
 from nnzbench.core.progress import RunProgress
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
@@ -102,6 +103,8 @@ def build(
         pages[compared] = Job(compared.name, generations_page.write, (reports,))
     beside = [folder for every in everything.values() for folder in every if folder not in pages]
     pages |= {folder: Job(f"{folder.parent.name}/{folder.name}", _entry_of, (folder,)) for folder in beside}
+    measured = sorted({folder.parent.name for every in everything.values() for folder in every} - {CpuDevice.gpu})
+    pages |= {reports / gpu: Job(f"estimates of {gpu}", _estimates, (reports, gpu)) for gpu in measured}
     jobs = [*pages.values()]
     jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs if name != CpuDevice.gpu]
     progress = progress or RunProgress()
@@ -123,7 +126,7 @@ def build(
     if everything:
         progress.step(html.NAME)
         made = {folder: done[folder][2] for folder in folders} | {folder: done[folder] for folder in beside}
-        order = draw_index(reports, everything, covered, made)
+        order = draw_index(reports, everything, covered, made, {gpu: done[reports / gpu] for gpu in measured})
         if readme:
             headlines.write_headline(reports, order)
         progress.advance()
@@ -135,17 +138,20 @@ def draw_index(
     everything: Mapping[str, Sequence[Path]],
     covered: Mapping[str, coverage.Counted],
     made: Mapping[Path, html.Entry | None] = MappingProxyType({}),
+    estimates: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[str]:
     """Writes index.html on everything that `find` finds; GPUs in its order, the most fully recorded first.
 
-    `covered` has what is counted already, `made` the entries at hand; a GPU whose records are refused comes last.
+    `covered` has what is counted already, `made` and `estimates` what is at hand; a GPU whose records are refused comes
+    last.
     """
     counted = dict(covered)
     for gpu in {folder.parent.name for every in everything.values() for folder in every} - set(counted):
         with suppress(RecordError):
             counted[gpu] = coverage.of_gpu(reports, gpu, {})
     order = sorted(counted, key=lambda gpu: coverage.rank(gpu, counted[gpu].cells))
-    html.write(reports, list(EXPERIMENTS), everything, order, made)
+    known = {gpu: estimates[gpu] if gpu in estimates else _estimates(reports, gpu) for gpu in order}
+    html.write(reports, list(EXPERIMENTS), everything, order, made, known)
     return order
 
 
@@ -194,6 +200,15 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
     view = View(results, page.attributes)
     path = render.draw(page, view, lacking, coverage.gaps(counted))
     return Built(results.experiment, results.gpu, "built", path), counted, html.entry(page, view)
+
+
+def _estimates(reports: Path, gpu: str) -> dict[str, Any]:
+    """By arithmetic what index.html estimates layers from; nothing where too little is recorded, or is refused."""
+    try:
+        known = recorded.load(gpu, [reports])
+    except RecordError:
+        return {}
+    return {dtype: found for dtype in grid.DTYPES if (found := grid.grids(known, dtype))}
 
 
 @quick_texts

@@ -124,9 +124,15 @@ class Model:
         self._dense, self._sddmm, self._item, self._least_us = dense, sddmm, item, least_us
         self._us = self.rows["median_us"].to_numpy(float)
         self._sizes = [self.rows[name].to_numpy(float) for name in _SIZES]
-        self.kinds: Kinds = self._kinds(self.rows["source"].map(pattern_of))
+
+    @cached_property
+    def kinds(self) -> Kinds:
         """Of each row, the kind of its pattern; that of a dense product's counts as unstructured."""
-        self._table, self._places = self._costs(*self._sizes), self._coordinates(*self._sizes)
+        return self._kinds(self.rows["source"].map(pattern_of))
+
+    @cached_property
+    def _places(self) -> Floats:
+        return self._coordinates(*self._sizes)
 
     def _kinds(self, kinds: Sequence[str] | pd.Series) -> Kinds:
         return np.array([UNSTRUCTURED if self._dense else one for one in kinds], dtype=np.str_)
@@ -172,17 +178,17 @@ class Model:
 
     @cached_property
     def _alike(self) -> Floats:
-        return _likeness(self._places, self._places, self.kinds, self.kinds)
+        return _likeness(_octaves(self._places, self._places), self.kinds, self.kinds)
 
     @cached_property
     def _fitted(self) -> _Fit:
-        return _Fit(self._table, self._alike, self._us, self._least_us)
+        return _Fit(self._costs(*self._sizes), self._alike, self._us, self._least_us)
 
     def at(self, sizes: Sequence[Sizes]) -> Floats:
         """Estimated microseconds of each."""
         given, kinds = _arrays(sizes), self._kinds([one.kind for one in sizes])
         arrays = self._not_narrower(given, self.widths.min())
-        alike = _likeness(self._coordinates(*arrays), self._places, kinds, self.kinds)
+        alike = _likeness(self._octaves(arrays), kinds, self.kinds)
         found = self._fitted.at(self._costs(*arrays), alike)
         if carry := self._carry:
             floors = self.rows.get("floor_us", pd.Series(dtype=float)).dropna()
@@ -251,10 +257,10 @@ class Model:
         if not out.any() or out.all():
             return np.full(np.count_nonzero(out), np.nan)
         known = ~out
-        table = {name: values[known] for name, values in self._table.items()}
+        table = {name: values[known] for name, values in self._costs(*self._sizes).items()}
         kept = _Fit(table, self._alike[known][:, known], self._us[known], self._least_us)
         asked = self._not_narrower([one[out] for one in self._sizes], self.widths[known].min())
-        alike = _likeness(self._coordinates(*asked), self._places[known], self.kinds[out], self.kinds[known])
+        alike = _likeness(self._octaves(asked)[:, known], self.kinds[out], self.kinds[known])
         return kept.at(self._costs(*asked), alike)
 
     def distances(self, sizes: Sequence[Sizes]) -> Floats:
@@ -292,9 +298,7 @@ class Model:
         return narrowest if stands and _arrays([sizes])[self._wide][0] < narrowest else None
 
     def _octaves(self, sizes: Sequence[Floats]) -> Floats:
-        places = self._coordinates(*sizes)
-        octaves: Floats = np.sqrt(((self._places[None] - places[:, None]) ** 2).sum(axis=2))
-        return octaves
+        return _octaves(self._coordinates(*sizes), self._places)
 
     def near(self, sizes: Sizes) -> list[tuple[float, Any]]:
         """The recorded rows by distance in octaves, nearest first; of those as near, the same kind of pattern first."""
@@ -335,11 +339,19 @@ def _arrays(sizes: Sequence[Sizes]) -> list[Floats]:
     return [np.array([getattr(one, name) for one in sizes], float) for name in _SIZES]
 
 
-def _likeness(some: Floats, others: Floats, kinds: Kinds, other_kinds: Kinds) -> Floats:
-    """Covariances of the process (Matern, 3/2) between places."""
-    apart: Floats = sum(((one[:, None] - other) ** 2 for one, other in zip(some.T, others.T, strict=True)), np.zeros(1))
-    octaves = np.sqrt(apart)
-    total = sum((_matern(octaves, *part) for part in PARTS), np.zeros_like(octaves))
+def _octaves(some: Floats, others: Floats) -> Floats:
+    """Of each place how far each of the others is."""
+    apart: Floats = np.zeros((len(some), len(others)))
+    for one, other in zip(some.T, others.T, strict=True):
+        step = one[:, None] - other
+        apart += np.square(step, out=step)
+    octaves: Floats = np.sqrt(apart, out=apart)
+    return octaves
+
+
+def _likeness(octaves: Floats, kinds: Kinds, other_kinds: Kinds) -> Floats:
+    """Covariances of the process (Matern, 3/2) between places so far apart."""
+    total = sum((_matern(octaves, *part) for part in PARTS), np.zeros(1))
     structured = kinds != UNSTRUCTURED
     if structured.any():
         same = kinds[structured, None] == other_kinds
@@ -348,6 +360,10 @@ def _likeness(some: Floats, others: Floats, kinds: Kinds, other_kinds: Kinds) ->
 
 
 def _matern(octaves: Floats, deviation: float, length: float) -> Floats:
-    scaled = np.sqrt(3.0) * octaves / length
-    covariances: Floats = deviation**2 * (1 + scaled) * np.exp(-scaled)
+    scaled = np.sqrt(3.0) * octaves
+    scaled /= length
+    covariances: Floats = np.exp(-scaled)
+    scaled += 1
+    scaled *= deviation**2
+    covariances *= scaled
     return covariances

@@ -27,7 +27,41 @@ const nearestLayer = (layers, asked) => {
 };
 // Of 607 recorded layers, each told by the nearest of the others, nine in ten lie within this factor.
 const NEAR = 1.53;
-if (typeof module !== "undefined") module.exports = nearestLayer;
+
+// What `nnzbench best --gpu` estimates of a layer, {policy, dense, sparse, verdict, likely}, read in logarithms between the points of
+// advise/grid.py, whose sizes are `axes`; null beyond them. A side is {label, us, within}, or null where nothing is recorded near.
+const SURELY = 1.25, FEW_ZEROS = 50; // of advise/answer.py
+const estimatedLayer = ({ axes, steps }, grids, asked) => {
+  const few = asked.zeros < FEW_ZEROS; // where dense, whose time no zeros change, is the verdict
+  let corners = [[0, 1]];
+  for (const [axis, value] of [asked.rows, asked.inner, asked.columns, 1 - Math.max(asked.zeros, FEW_ZEROS) / 100].entries()) {
+    const places = axes[axis].map(Math.log), at = Math.log(value);
+    const on = places.findIndex((place, i) => (place - at) * (places[i + 1] - at) < 1e-9);
+    if (on < 0) return null;
+    const share = (at - places[on]) / (places[on + 1] - places[on]);
+    corners = corners.flatMap(([point, weight]) => [[point * places.length + on, weight * (1 - share)], [point * places.length + on + 1, weight * share]]);
+  }
+  corners = corners.filter(([, weight]) => weight > 1e-6).sort(([, a], [, b]) => b - a);
+  const nearest = corners[0][0];
+  const side = (grid, name) => {
+    const times = grid[`${name}_us`];
+    if (grid[name][nearest] === null || corners.some(([point]) => times[point] === null)) return null;
+    const [label, within, narrowest] = grid.kernels[grid[name][nearest]];
+    const us = 2 ** (corners.reduce((sum, [point, weight]) => sum + weight * times[point], 0) / steps);
+    return { label, us, within: asked.columns < narrowest ? null : within[asked.columns > 1 ? 1 : 0] };
+  };
+  const found = Object.entries(grids).map(([policy, grid]) => ({ policy, dense: side(grid, "dense"), sparse: few ? null : side(grid, "sparse"), doubt: grid.doubt[nearest] }));
+  const { doubt, ...told } = found.find((one) => one.dense && one.sparse) ?? found.find((one) => one.dense) ?? {};
+  const { dense, sparse } = told;
+  if (!dense) return null;
+  if (!sparse) return { ...told, verdict: few ? "few zeros" : "far" };
+  const [less, more] = sparse.us <= dense.us ? [sparse, dense] : [dense, sparse];
+  const surely = SURELY * less.us <= more.us;
+  if (less === sparse && (doubt || (sparse.within === null && !surely))) return { ...told, verdict: doubt || "guess" };
+  const likely = less.within !== null && more.within !== null && less.us * (1 + less.within) >= more.us / (1 + more.within);
+  return { ...told, verdict: likely && !surely ? "even" : less === sparse ? "sparse" : "dense", likely };
+};
+if (typeof module !== "undefined") module.exports = { nearestLayer, estimatedLayer };
 
 // `page` is {data, layers, byId, options, kinds} of index.js; a layer has the columns of facts/nearby.py.
 const askLayer = (page) => {
@@ -97,12 +131,33 @@ const askLayer = (page) => {
   };
   const sizeOf = (point) => `${point.rows} × ${point.inner} × ${point.columns}, ${plots.digits(point.zeros, 4)} % zeros`;
   const us = (kernel, time) => `${kernel} ${plots.digits(time, 4)} µs`;
+
+  // The estimate in words, those of the command.
+  function estimate(asked) {
+    const grids = data.gpus[field("gpu").value].estimates[field("math").value];
+    const found = grids && field("op").value === "spmm" && field("pattern").value === "unstructured" ? estimatedLayer(data.points, grids, asked) : null;
+    if (!found) return "";
+    const { dense, sparse, verdict } = found, two = (value) => +value.toPrecision(2);
+    const about = (one) => `${one.label}, about ${two(one.us)} µs${one.within === null ? "" : ` ± ${Math.round(100 * one.within)} %`}`;
+    const wins = `dense wins (${about(dense)})`, best = sparse && about(sparse);
+    const said = {
+      sparse: () => `${sparse.label} is ${found.likely ? "probably " : ""}about ${two(dense.us / sparse.us)}× faster than ${dense.label} (${best}; ${about(dense)})`,
+      dense: () => `${wins}; the best sparse takes ${two(sparse.us / dense.us)}× as long (${best})`,
+      even: () => `about even (${about(dense)}; ${best})`,
+      guess: () => `${wins}; ${sparse.label} may be faster, but that is a guess`,
+      cold: () => `${wins}; ${sparse.label} is faster hot, and slower with its weights from memory`,
+      far: () => `${wins}; no sparse kernel is recorded near`,
+      "few zeros": () => `${wins}; no estimate below ${FEW_ZEROS} % zeros is certain of a sparse kernel`,
+    };
+    return `Estimated, ${found.policy === "stream" ? "weights streamed from memory" : "hot"}: ${said[verdict]()}.`;
+  }
   const ratio = (one) => `${plots.times(one.ratio)}${one.tuned ? "" : "†"}`;
 
   function draw() {
     const left = fill(), asked = read();
     const [table, words, plot] = ["answers", "answer-words", "widths"].map(byId);
     for (const box of [table, plot]) box.replaceChildren();
+    byId("estimate").textContent = asked ? estimate(asked) : "";
     byId("ask-command").textContent = asked ? command(asked) : "nnzbench best --help";
     if (!asked) {
       words.textContent = "Sizes are whole numbers from 1, zeros from 0 to below 100 %.";
@@ -111,7 +166,7 @@ const askLayer = (page) => {
     const found = answers(asked, left);
     const known = found.filter((one) => one.found.ratio);
     if (!known.length) {
-      words.textContent = `Not known: ${MISSING[found[0]?.found ?? "kind"]}. Measure it:`;
+      words.textContent = `Not recorded: ${MISSING[found[0]?.found ?? "kind"]}.`;
       return;
     }
     const moved = (one) => ["rows", "inner", "columns"].some((name) => one[name] !== asked[name]) || Math.abs(one.zeros - asked.zeros) > 1;
@@ -119,7 +174,7 @@ const askLayer = (page) => {
     const elsewhere = others.length ? ` Recorded at ${[...new Set(others.map(sizeOf))].join(" and ")}, the nearest layer; nine in ten such answers are within the range.` : "";
     const range = (one) => (moved(one) ? ` (${plots.times(one.ratio / NEAR)} to ${plots.times(one.ratio * NEAR)} at yours)` : "");
     const said = (one) => `${ratio(one.found)} as fast as ${one.baseline}${range(one.found)}`;
-    words.textContent = `The best sparse kernel is ${known.map(said).join(", ")}.${known.some((one) => !one.found.tuned) ? " † A kernel was not fully tuned." : ""}${elsewhere}`;
+    words.textContent = `Recorded: the best sparse kernel is ${known.map(said).join(", ")}.${known.some((one) => !one.found.tuned) ? " † A kernel was not fully tuned." : ""}${elsewhere}`;
     const body = document.createElement("tbody");
     for (const { baseline, found: one } of found) {
       body.append(line(one.ratio ? [baseline, ratio(one), sizeOf(one), us(one.kernel, one.us), us(one.baseline_kernel, one.baseline_us), link(one)] : [baseline, "–", MISSING[one], "", "", ""]));

@@ -1,6 +1,6 @@
-"""What reports/index.html carries: rows with their facts, and the layers that `facts.nearby` answers from.
+"""What reports/index.html carries: rows with their facts, the layers of `results.nearby`, estimates of `advise.grid`.
 
-Every ratio is a fact; the browser filters, draws, and interpolates by the rule of `facts.nearby`.
+Every ratio is a fact; the browser filters, draws, looks for the nearest layer, and reads between the grid's points.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.markers import MarkerStyle
 
+from nnzbench.advise import grid
 from nnzbench.data.problems.experiment import POLICIES
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -158,6 +159,7 @@ def collect(parts: Sequence[Part], gpus: Mapping[str, Mapping[str, Any]]) -> dic
         "problems": _columns(PROBLEM, problems),
         "rows": _columns((*ROW, *OVER), rows),
         "layers": _layers(table),
+        "points": {"axes": [grid.SIZES, grid.SIZES, grid.WIDTHS, grid.SHARES], "steps": grid.STEPS},
         **_map(table),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -79,12 +80,13 @@ def write(
     found: Mapping[str, Sequence[Path]],
     gpus: Sequence[str] = (),
     made: Mapping[Path, Entry | None] = MappingProxyType({}),
+    estimates: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
     GPUs come in the order of `gpus`, others after them. The verdicts on claims are those of each GPU's `claims.csv`. A
     folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why. `made` has
-    the entries that are at hand.
+    the entries that are at hand, `estimates` those of a GPU.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
@@ -96,7 +98,7 @@ def write(
                 refused.append((name, folder.parent.name))
     path = reports / NAME
     beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
-    paths.write_text(path, render(recorded, order, refused, beside))
+    paths.write_text(path, render(recorded, order, refused, beside, estimates))
     return path
 
 
@@ -105,6 +107,7 @@ def render(
     names: Sequence[str],
     refused: Sequence[tuple[str, str]] = (),
     beside: Sequence[str] = (),
+    estimates: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """The whole page. Equal records give equal bytes.
 
@@ -116,7 +119,8 @@ def render(
     sound = [gpu for gpu in folders if gpu not in {slug for _, slug in refused}]
     known = {gpu: [one.environment for one in recorded if one.gpu == gpu] for gpu in folders}
     data = html_data.collect(
-        [one.part for one in recorded if one.part], {gpu: html_data.gpu_of(gpu, mine) for gpu, mine in known.items()}
+        [one.part for one in recorded if one.part],
+        {gpu: {**html_data.gpu_of(gpu, mine), "estimates": estimates.get(gpu, {})} for gpu, mine in known.items()},
     )
     told = {(one.gpu, one.experiment): one.answer for one in recorded}
     return templates.get_template("index.html.j2").render(
@@ -131,6 +135,7 @@ def render(
         policies=POLICIES,
         theme=THEME,
         data=data,
+        points=f"{math.prod(map(len, data['points']['axes'])):,}",
         encoded=html_data.encode(data),
         map={
             "zeros": cells.ZEROS,

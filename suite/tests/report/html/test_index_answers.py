@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,10 @@ import pandas as pd
 import pytest
 from html_reports import opened
 
+from nnzbench.advise import estimate, grid, recorded
+from nnzbench.advise import layer as layers
+from nnzbench.advise.layer import Question
+from nnzbench.advise.recorded import Recorded
 from nnzbench.core import paths
 from nnzbench.kernels.registry import about
 from nnzbench.results import nearby
@@ -117,7 +122,8 @@ def by_node(expression: str, **values: str) -> list:
         pytest.skip("Node is not installed")
     told = "".join(f"const {name} = {value};" for name, value in values.items())
     code = (
-        f"const nearestLayer = require({json.dumps(str(SCRIPT))});{ASK}{told}console.log(JSON.stringify({expression}));"
+        f"const {{ nearestLayer, estimatedLayer }} = require({json.dumps(str(SCRIPT))});{ASK}{told}"
+        f"console.log(JSON.stringify({expression}));"
     )
     done = subprocess.run(["node", "-"], input=code, capture_output=True, text=True, timeout=600, check=True)
     return json.loads(done.stdout)
@@ -252,6 +258,46 @@ def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) 
 def test_neighbours_lie_within_an_octave_and_five_points(points, wanted):
     found = by_node("nearestLayer(points, asked)", points=json.dumps(points), asked=json.dumps(point()))
     assert (found if isinstance(wanted, str) else found["ratio"]) == wanted
+
+
+@cache
+def known() -> Recorded:
+    return recorded.load("nvidia-h200", [paths.reports()])
+
+
+@cache
+def grids(dtype: str) -> str:
+    return json.dumps(grid.grids(known(), dtype))
+
+
+def estimated(dtype: str, asked: list[dict]) -> list[dict | None]:
+    points = {"axes": [grid.SIZES, grid.SIZES, grid.WIDTHS, grid.SHARES], "steps": grid.STEPS}
+    told = {"points": json.dumps(points), "grids": grids(dtype), "asked": json.dumps(asked)}
+    return by_node("asked.map((one) => estimatedLayer(points, grids, one))", **told)
+
+
+@pytest.mark.parametrize("dtype", grid.DTYPES)
+def test_estimates_of_any_layer_are_those_of_best(dtype):
+    """The same winner, or about even, and times within a tenth: of nine in ten."""
+    draw = np.random.default_rng(5)
+    drawn = 2 ** draw.uniform([8, 8, 0], [11, 11, 12], (24, 3))
+    asked = [dict(zip(SIZES, map(int, one), strict=True)) | {"zeros": round(draw.uniform(50, 99), 1)} for one in drawn]
+    right = 0
+    for one, found in zip(asked, estimated(dtype, asked), strict=True):
+        (layer,) = layers.load([f"{one['rows']}x{one['inner']}@{one['zeros']}%"])
+        told = estimate.answer(layer, Question((one["columns"],), dtype=dtype, crossover=False), known(), every=False)
+        (width,), verdict = told.widths, told.verdict(told.widths[0])
+        sides = {"dense": width.baseline(dtype), "sparse": width.sparse(dtype)}
+        near = [abs(found[side]["us"] / it.us - 1) < 0.1 for side, it in sides.items() if found[side] and not it.guess]
+        same = (found["verdict"] == "sparse") != verdict.chosen.dense
+        right += all(near) and (same or "even" in (verdict.reason, found["verdict"]))
+    assert right >= 0.9 * len(asked) - 1
+
+
+def test_nothing_is_estimated_beyond_the_points():
+    changes = [{}, {"zeros": 30}, {"zeros": 55, "columns": 64}, {"rows": 40000}, {"columns": 5000}, {"zeros": 99.5}]
+    found = estimated("f16", [{"rows": 8192, "inner": 8192, "columns": 16, "zeros": 90} | one for one in changes])
+    assert [one and one["verdict"] for one in found] == ["sparse", "few zeros", "dense", None, None, None]
 
 
 def test_patterns_of_a_kind():

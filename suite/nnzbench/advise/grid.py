@@ -1,0 +1,125 @@
+"""The answers of `estimate` at a grid of sizes, for index.html, which reads between its points in logarithms.
+
+Of each point the fastest dense and the best sparse kernel by the verdict on a layer of these sizes, its zeros anywhere.
+Kernels that take layers of certain sizes alone are left out: a point stands for what lies beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from nnzbench.advise.answer import Answer, Entry, Width, ranked
+from nnzbench.advise.estimate import Takers
+from nnzbench.advise.layer import load
+from nnzbench.advise.recorded import LEAST_CERTAIN, Recorded
+from nnzbench.data.problems.problem import DType
+from nnzbench.kernels.registry import about
+from nnzbench.papers.predict.estimator import FAR, FAR_OCTAVES, Floats, Model, Sizes
+from nnzbench.results.records.describe import UNSTRUCTURED
+
+SIZES = tuple(2**at for at in range(8, 16))
+"""Rows, and columns of the matrix."""
+WIDTHS = (1, 2, 4, 8, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 256, 512, 1024, 2048, 4096)
+"""A tile of 32 columns costs the same from 17 on, and the next from 33."""
+SHARES = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
+"""Of nonzeros."""
+DTYPES: tuple[DType, ...] = ("f16", "f32")
+RANKED = ("stream", "hot")
+"""Policies that times are ranked by, first the one that is preferred."""
+STEPS = 256
+"""Of a time's logarithm to base 2: to 0.3 %."""
+_ODD = "600x600@0.9"
+"""A layer of sizes that few tiles divide: what takes it takes others."""
+_AT_ONCE = 1024
+_POINTS = [Sizes(m, k, n, round(share * m * k)) for m in SIZES for k in SIZES for n in WIDTHS for share in SHARES]
+_COLUMNS, _NONZEROS = (np.array([getattr(one, name) for one in _POINTS]) for name in ("n", "nnz"))
+
+
+class _Times(NamedTuple):
+    us: Floats
+    """Not a number where the kernel refuses the layer."""
+    guess: NDArray[np.bool_]
+    within: tuple[float, float]
+    """At one column, and at more."""
+    narrowest: int
+    """Fewer columns take as long as so many."""
+
+
+def grids(recorded: Recorded, dtype: DType) -> dict[str, dict[str, Any]]:
+    """By policy that times are ranked by, the lists of `_grid`; none where either side is not recorded."""
+    (layer,) = load([_ODD])
+    takers, times = Takers(layer, recorded.arch), {}
+    with threadpool_limits(limits=1, user_api="blas"):  # of small systems: threads spend most of it on each other
+        for (kernel, maths, policy), model in recorded.models("spmm", dtype).items():
+            if maths == dtype and model.knows(UNSTRUCTURED) and model.held_out_error() <= LEAST_CERTAIN:
+                ns = [n for n in WIDTHS if not takers.asked(kernel, layer.problem("spmm", n, dtype))[0]]
+                if about(kernel).work == "dense" or ns:
+                    vectors = recorded.models("spmv", dtype).get((kernel, maths, policy))
+                    times[kernel, policy] = _times(kernel, model, vectors, np.isin(_COLUMNS, ns))
+    sides = {policy: {about(kernel).work == "dense" for kernel, of in times if of == policy} for policy in RANKED}
+    return {policy: _grid(times, policy, dtype) for policy, found in sides.items() if len(found) == len((True, False))}
+
+
+def _times(kernel: str, model: Model, vectors: Model | None, taken: NDArray[np.bool_]) -> _Times:
+    """A kernel's times at all points; at one column by the rows of products with vectors where these are nearer."""
+    dense = about(kernel).work == "dense"
+    step = len(SHARES) if dense else 1  # how many are zero changes no dense time
+    us, octaves, narrowest = _estimates(model, step)
+    within = [model.within()] * 2
+    guess = (octaves > FAR_OCTAVES) | (model.widths.max() < _COLUMNS)
+    if not dense:
+        guess |= np.maximum(_COLUMNS, narrowest) < model.widths.min()
+        most = model.rows["nnz"].max() if about(kernel).weights_in_code else math.inf
+        us = np.where(taken & (most >= _NONZEROS), us, math.nan)
+    if vectors is not None:
+        others, far, _ = _estimates(vectors, step)
+        nearer = (_COLUMNS == 1) & (far < octaves)
+        us, guess = np.where(nearer, others, us), np.where(nearer, far > FAR_OCTAVES, guess)
+        within[0] = max(within[0], vectors.within() if nearer.any() else 0.0)
+    return _Times(us, guess, (within[0], within[1]), narrowest)
+
+
+def _estimates(model: Model, step: int) -> tuple[Floats, Floats, int]:
+    """Microseconds, octaves to the nearest record, and how many columns those of fewer are of; the same for `step`."""
+    some, narrowest = _POINTS[::step], model.widened(_POINTS[0]) or 1
+    wide = [replace(one, n=narrowest) if one.n < narrowest else one for one in some]
+    parts = range(0, len(some), _AT_ONCE)
+    us = np.concatenate([model.at(some[at : at + _AT_ONCE]) for at in parts])
+    octaves = np.concatenate([model.distances(wide[at : at + _AT_ONCE]) for at in parts])
+    return us.repeat(step), octaves.repeat(step), narrowest
+
+
+def _grid(times: Mapping[tuple[str, str], _Times], policy: str, dtype: DType) -> dict[str, Any]:
+    """`kernels`: label, `within`, `narrowest`. Of each point the `dense` and the `sparse` kernel of the verdict (its
+    place in `kernels`; none where its time is a guess), `STEPS` of the logarithms of their times, and whether sparse
+    has the shorter time and is not chosen, as a `guess` or since it is slower `cold`."""
+    mine = {kernel: one for (kernel, of), one in times.items() if of == policy}
+    columns: dict[str, list[Any]] = {name: [] for name in ("dense", "dense_us", "sparse", "sparse_us", "doubt")}
+    for at, sizes in enumerate(_POINTS):
+        entries = []
+        for kernel, known in mine.items():
+            if not math.isnan(us := float(known.us[at])):
+                streamed, cold = policy == "stream", times.get((kernel, "cold"))
+                as_width = known.narrowest if sizes.n < known.narrowest else None
+                entry = Entry(
+                    kernel, dtype, hot_us=None if streamed else us, stream_us=us if streamed else None,
+                    cold_us=None if streamed or cold is None else float(cold.us[at]), as_width=as_width,
+                    within=None if as_width else known.within[sizes.n > 1], guess=FAR if known.guess[at] else "",
+                )  # fmt: skip
+                entries.append(entry)
+        width = Width(sizes.n, ranked(entries))
+        verdict = Answer("", "spmm", dtype, sizes.m, sizes.k, sizes.nnz, "", True, (width,)).verdict(width)
+        sparse = next((one for one in (verdict.chosen, verdict.other) if one and not one.dense), None)
+        columns["doubt"].append(verdict.reason if verdict.reason in ("guess", "cold") else "")
+        for side, one in (("dense", width.baseline(dtype)), ("sparse", sparse)):
+            columns[side].append(None if one is None or one.guess else list(mine).index(one.kernel))
+            columns[f"{side}_us"].append(None if one is None else round(STEPS * math.log2(one.us or 1.0)))
+    kernels = [(Entry(name, dtype).label, one.within, one.narrowest) for name, one in mine.items()]
+    return {"kernels": kernels, **columns}
