@@ -106,12 +106,7 @@ struct Chunk {
     unsigned far;
 
     __device__ __forceinline__ void load(const Chunks& all, int at, bool there) {
-        low = make_uint4(0, 0, 0, 0);
-#if !FP8
-        high = low;
-#endif
-        near = make_uint2(0, 0);
-        far = 0;
+        *this = {};
         if (!there) return;
         low = nnz::ld_stream(all.low + at);
 #if !FP8
@@ -180,14 +175,10 @@ __device__ __forceinline__ Sums over_lanes(Sums sums, int lanes) {
 }
 
 __device__ __forceinline__ bool finite(const Sums& sums) {
-#if COLUMNS == 1
-    return nnz::finite(sums);
-#else
-    bool all = true;
+    bool all = nnz::finite(of(sums, 0));
 #pragma unroll
-    for (const float sum : sums.of) all = all && nnz::finite(sum);
+    for (int t = 1; t < COLUMNS; ++t) all = all && nnz::finite(of(sums, t));
     return all;
-#endif
 }
 
 // lanes: of a row, a power of two up to 32.

@@ -49,6 +49,7 @@ namespace nnz {
 using Half = unsigned short;
 
 #if BF16
+#define NNZ_HALF "bf16"
 
 __device__ __forceinline__ float widen_half(Half x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
 
@@ -60,6 +61,7 @@ __device__ __forceinline__ Half narrow_half(float x) {
 }
 
 #else
+#define NNZ_HALF "f16"
 
 __device__ __forceinline__ float widen_half(Half x) { return __half2float(__ushort_as_half(x)); }
 
@@ -125,14 +127,24 @@ void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
 
 inline unsigned both_halves(unsigned low, unsigned high) { return low | high << 16; }
 
-// Lanes meet twice: when all have written their side, and when all have read the others'.
-inline void load_matrices(SharedAt at, unsigned (&r)[4]) {
-    __shared__ SharedAt rows[32][32];
-    SharedAt* const warp = rows[nnz_cpu::self().index / 32];
-    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
-    if (reinterpret_cast<uintptr_t>(at) % 16) nnz_cpu::fail("a row of a matrix is not aligned to 16 bytes");
-    warp[lane] = at;
+// What each lane of the warp gives. Lanes meet twice: here, when all have given theirs, and when all have read the others'.
+template <typename T>
+const T* of_warp(const T& own) {
+    __shared__ T all[32][32];
+    T* const warp = all[nnz_cpu::self().index / 32];
+    warp[nnz_cpu::lane()] = own;
     __syncwarp();
+    return warp;
+}
+
+inline const SharedAt* rows_of_warp(SharedAt at) {
+    if (reinterpret_cast<uintptr_t>(at) % 16) nnz_cpu::fail("a row of a matrix is not aligned to 16 bytes");
+    return of_warp(at);
+}
+
+inline void load_matrices(SharedAt at, unsigned (&r)[4]) {
+    const SharedAt* const warp = rows_of_warp(at);
+    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
     for (int i = 0; i < 4; ++i) {
         const auto element = [&](int row) { return load_at<Half>(warp[8 * i + row] + 2 * group); };
         r[i] = element(pair) | static_cast<unsigned>(element(pair + 1)) << 16;
@@ -141,26 +153,19 @@ inline void load_matrices(SharedAt at, unsigned (&r)[4]) {
 }
 
 inline void load_rows(SharedAt at, unsigned (&r)[4]) {
-    __shared__ SharedAt rows[32][32];
-    SharedAt* const warp = rows[nnz_cpu::self().index / 32];
+    const SharedAt* const warp = rows_of_warp(at);
     const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
-    if (reinterpret_cast<uintptr_t>(at) % 16) nnz_cpu::fail("a row of a matrix is not aligned to 16 bytes");
-    warp[lane] = at;
-    __syncwarp();
     for (int i = 0; i < 4; ++i) r[i] = load_at<unsigned>(warp[8 * i + group] + 2 * pair);
     __syncwarp();
 }
 
-struct DenseSide {
-    unsigned a[4], b[2];
+struct TileSide {
+    unsigned a[4] = {}, b[4] = {}, selected = 0;
 };
 
 inline void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    __shared__ DenseSide sides[32][32];
-    DenseSide* const warp = sides[nnz_cpu::self().index / 32];
+    const TileSide* const warp = of_warp(TileSide{{a[0], a[1], a[2], a[3]}, {b0, b1}});
     const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
-    warp[lane] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-    __syncwarp();
     for (int i = 0; i < 4; ++i) {
         double sum = c[i];
         for (int k = 0; k < 16; ++k) {
@@ -174,12 +179,9 @@ inline void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, u
 }
 
 inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    __shared__ DenseSide sides[32][32];
-    DenseSide* const warp = sides[nnz_cpu::self().index / 32];
+    const TileSide* const warp = of_warp(TileSide{{a[0], a[1], a[2], a[3]}, {b0, b1}});
     const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
     const auto number = [](unsigned bits) { return static_cast<double>(__uint_as_float(bits & 0xffffe000u)); };
-    warp[lane] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-    __syncwarp();
     for (int i = 0; i < 4; ++i) {
         double sum = c[i];
         for (int k = 0; k < 8; ++k) {
@@ -191,17 +193,10 @@ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, un
     __syncwarp();
 }
 
-struct TileSide {
-    unsigned a[4], b[4], selected;
-};
-
 template <int Pair>
 void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned selected) {
-    __shared__ TileSide sides[32][32];
-    TileSide* const warp = sides[nnz_cpu::self().index / 32];
+    const TileSide* const warp = of_warp(TileSide{{a[0], a[1], a[2], a[3]}, {b[0], b[1], b[2], b[3]}, selected});
     const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
-    warp[lane] = {{a[0], a[1], a[2], a[3]}, {b[0], b[1], b[2], b[3]}, selected};
-    __syncwarp();
     for (int i = 0; i < 4; ++i) {
         double sum = c[i];
         for (int j = 0; j < 8; ++j) {
@@ -319,11 +314,8 @@ __device__ __forceinline__ void load_rows(SharedAt at, unsigned (&r)[4]) {
 }
 
 __device__ __forceinline__ void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-#if BF16
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-#else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-#endif
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." NNZ_HALF "." NNZ_HALF
+        ".f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -339,11 +331,8 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[4], const unsigned (&a)
 template <int Pair>
 __device__ __forceinline__ void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4],
                                               unsigned selected) {
-#if BF16
-    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 "
-#else
-    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 "
-#endif
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32." NNZ_HALF "." NNZ_HALF
+        ".f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(selected),
@@ -353,11 +342,8 @@ __device__ __forceinline__ void multiply_tile(float (&c)[4], const unsigned (&a)
 template <int Lane>
 __device__ __forceinline__ void multiply_half_tile(float (&c)[4], unsigned a0, unsigned a1, unsigned b0, unsigned b1,
                                                    unsigned selected) {
-#if BF16
-    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-#else
-    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-#endif
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32." NNZ_HALF "." NNZ_HALF
+        ".f32 "
         "{%0, %1, %2, %3}, {%4, %5}, {%6, %7}, {%0, %1, %2, %3}, %8, %9;"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(selected), "n"(Lane));

@@ -141,20 +141,11 @@ struct SliceStart {
 
     static constexpr int kLoads = 3;
 
-    __device__ __forceinline__ explicit SliceStart(const int4* from) {
-        const int4 first = nnz::ldg(from), second = nnz::ldg(from + 1), third = nnz::ldg(from + 2);
-        chunk = first.x;
-        last = first.y;
-        next_panel = first.z;
-        places[0] = second.x;
-        places[1] = second.y;
-        places[2] = second.z;
-        places[3] = second.w;
-        places[4] = third.x;
-        places[5] = third.y;
-        places[6] = third.z;
-        places[7] = third.w;
-    }
+    __device__ __forceinline__ explicit SliceStart(const int4* from)
+        : SliceStart(nnz::ldg(from), nnz::ldg(from + 1), nnz::ldg(from + 2)) {}
+
+    __device__ __forceinline__ SliceStart(int4 sizes, int4 a, int4 b)
+        : chunk(sizes.x), last(sizes.y), next_panel(sizes.z), places{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w} {}
 };
 
 // The packed chunks of one strip, from `next` to `last`, through a ring of slots.

@@ -44,12 +44,20 @@ void multiply_wide(float (&c)[N / 8][4], const unsigned (&a)[4], SharedAt b, int
 
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#if BF16
-#define NNZ_WIDE_TYPE "bf16"
-#else
-#define NNZ_WIDE_TYPE "f16"
-#endif
 #define NNZ_SUMS(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+#define NNZ_SUMS_4(j) NNZ_SUMS(j), NNZ_SUMS(j + 1), NNZ_SUMS(j + 2), NNZ_SUMS(j + 3)
+// The instruction for so many columns, and the texts of its sums and of what follows them in `operands`
+#define NNZ_WIDE(columns, sums, operands, ...)                                                             \
+    asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" columns "k32.f32." NNZ_HALF "." NNZ_HALF " {" sums \
+                 "}, " operands ", 1, 1, 1, 1;"                                                            \
+                 : __VA_ARGS__                                                                             \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(selected), "n"(Pair))
+#define NNZ_TEXT_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define NNZ_TEXT_64 NNZ_TEXT_32 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NNZ_TEXT_128                                                                   \
+    NNZ_TEXT_64                                                                        \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 __device__ __forceinline__ void wide_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -73,33 +81,12 @@ __device__ __forceinline__ void multiply_wide(float (&c)[N / 8][4], const unsign
     const unsigned long long apart = static_cast<unsigned long long>(block_bytes >> 4);
     const unsigned long long descriptor = (b >> 4 & 0x3fff) | apart << 16 | kRows << 32 | kExchange << 62;
     if constexpr (N == 32) {
-        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n32k32.f32." NNZ_WIDE_TYPE "." NNZ_WIDE_TYPE
-                     " {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-                     "}, {%16, %17, %18, %19}, %20, %21, %22, 1, 1, 1, 1;"
-                     : NNZ_SUMS(0), NNZ_SUMS(1), NNZ_SUMS(2), NNZ_SUMS(3)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(selected), "n"(Pair));
+        NNZ_WIDE("32", NNZ_TEXT_32, "{%16, %17, %18, %19}, %20, %21, %22", NNZ_SUMS_4(0));
     } else if constexpr (N == 64) {
-        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32." NNZ_WIDE_TYPE "." NNZ_WIDE_TYPE
-                     " {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-                     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-                     "}, {%32, %33, %34, %35}, %36, %37, %38, 1, 1, 1, 1;"
-                     : NNZ_SUMS(0), NNZ_SUMS(1), NNZ_SUMS(2), NNZ_SUMS(3), NNZ_SUMS(4), NNZ_SUMS(5), NNZ_SUMS(6),
-                       NNZ_SUMS(7)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(selected), "n"(Pair));
+        NNZ_WIDE("64", NNZ_TEXT_64, "{%32, %33, %34, %35}, %36, %37, %38", NNZ_SUMS_4(0), NNZ_SUMS_4(4));
     } else {
-        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n128k32.f32." NNZ_WIDE_TYPE "." NNZ_WIDE_TYPE
-                     " {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-                     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
-                     "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
-                     "%56, %57, %58, %59, %60, %61, %62, %63"
-                     "}, {%64, %65, %66, %67}, %68, %69, %70, 1, 1, 1, 1;"
-                     : NNZ_SUMS(0), NNZ_SUMS(1), NNZ_SUMS(2), NNZ_SUMS(3), NNZ_SUMS(4), NNZ_SUMS(5), NNZ_SUMS(6),
-                       NNZ_SUMS(7), NNZ_SUMS(8), NNZ_SUMS(9), NNZ_SUMS(10), NNZ_SUMS(11), NNZ_SUMS(12), NNZ_SUMS(13),
-                       NNZ_SUMS(14), NNZ_SUMS(15)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(selected), "n"(Pair));
+        NNZ_WIDE("128", NNZ_TEXT_128, "{%64, %65, %66, %67}, %68, %69, %70", NNZ_SUMS_4(0), NNZ_SUMS_4(4),
+                 NNZ_SUMS_4(8), NNZ_SUMS_4(12));
     }
 }
 
