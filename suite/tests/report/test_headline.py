@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import fake_records
@@ -38,6 +39,27 @@ def test_lines_say_how_much_faster_and_sentences_from_where_on(folder: Path) -> 
     assert "0.67× (0.67 to 0.67) | 1.00× (1.00 to 1.00) | **2.00×** (2.00 to 2.00) |" in line
     assert "64 MB and more, 60.0 % at 1, 80.0 % at 16; layers of 32 MB, 90.0 % at 1, above 90 % at 16." in shown
     assert "**Dense fp16 is as fast or faster** even than 90 % zeros: layers of 32 MB at 1, 16." in shown
+
+
+def test_ratios_recorded_again_widen_the_intervals_by_their_difference(tmp_path: Path) -> None:
+    """prune_or_quantise has some of the layers again, there 5 % slower at one column."""
+    for experiment, slower in (("llm_layers", 1.0), ("prune_or_quantise", 1.05)):
+        timed = (
+            ("cublas", "f16_default_nn_unpruned", lambda p: 20.0 if p.dtype == "f16" else None),
+            (
+                "tensor_spmm",
+                "n16",
+                lambda p, by=slower: sparse_us(p) * (by if p.n == 1 else 1) if p.dtype == "f16" else None,
+            ),
+        )
+        rows = records(experiment, timed, keep=lambda p: p.n in (1, 16) and p.dtype == "f16")
+        own = (
+            replace(one, policy="stream", pattern_hash=f"{one.m}x{one.k} {one.source} {one.sparsity}") for one in rows
+        )
+        folder = fake_records.write(tmp_path / "reports" / "nvidia-h200" / experiment, own)
+    shown = headline(folder.parent)
+    assert "12 ratios of layers of Llama were recorded again in another run, -4.8 to +0.0 % off" in shown
+    assert "0.67× (0.64 to 0.70) | 1.00× (0.95 to 1.05) | **2.00×** (1.91 to 2.10) |" in shown
 
 
 def test_what_is_not_tuned_is_no_headline(folder: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from nnzbench.core import paths
 from nnzbench.papers import sparsert
 from nnzbench.papers.catalogue import page_of
@@ -20,7 +22,7 @@ from nnzbench.results.groups import Group
 from nnzbench.results.records.files import has_records
 from nnzbench.results.result_set import each, load
 from nnzbench.results.selector import FP16, Selector, best_dense, own, written_here
-from nnzbench.results.table import Comparison
+from nnzbench.results.table import Comparison, pairs
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 LAYERS = {
@@ -35,6 +37,8 @@ LAYERS = {
 """Experiments whose first answer is told, and what each stands for."""
 MAPS = ("pays_map", "llm_layers")
 """Of them those with a map: the first that is recorded is shown, also another GPU's."""
+TWICE = "llm_layers"
+"""Whose layers other experiments recorded again."""
 LEVELS = (70, 80, 90)
 HEADS = (*(f"{one} % zeros" for one in LEVELS), "90 %, over FP8", "over INT4")
 WIDTHS = (1, 16, 64)
@@ -115,7 +119,9 @@ def headline(folder: Path) -> str:
     """Markdown: the map, what the lines say in words, and `LINES`, as far as `folder`, a GPU's, has tuned records."""
     names = {one.experiment: None for line in LINES for one in line.cells if one}
     views = {name: _view(folder / name) for name in names if has_records(folder / name)}
-    facts = {line: [_fact(one, views) for one in line.cells] for line in LINES}
+    again = _again(views)
+    apart = 1 + max(map(abs, again), default=0.0)
+    facts = {line: [_fact(one, views, apart) for one in line.cells] for line in LINES}
     found = {line: made for line, made in facts.items() if any(one is not None for one in made)}
     if not found:
         return ""
@@ -134,9 +140,10 @@ def headline(folder: Path) -> str:
         "Times as fast as the best dense fp16 product; in the last three columns, with 90 % zeros, as dense FP8, as "
         "PyTorch's INT4 and as 4-bit weights and scales read at a copy's bandwidth, which nobody timed. Geometric "
         f"means with 95 % intervals (of one problem {100 * CARDS - 100:.0f} %, as two runs differ), bold where faster "
-        "beyond them; the fastest of all tunings tried. Weights come from memory as in a model, or lie in the cache "
-        "(*hot*). A whole model is one graph, whose sparse form alone overlaps launches and has SwiGLU in a product. "
-        "Each measured ratio is a row of its page's `facts.csv`. Papers' claims, judged: "
+        f"beyond them; the fastest of all tunings tried. {_second(again)}Weights come from memory "
+        "as in a model, or lie in the cache (*hot*). A whole model is one graph, whose sparse form alone overlaps "
+        "launches and has SwiGLU in a product. Each measured ratio is a row of its page's `facts.csv`. Papers' claims, "
+        "judged: "
         f"[claims]({root}/claims/README.md)."
     )
     table = markdown([f"{gpu}: layers", "columns", *HEADS, "INT4 by bytes"], rows, left=2)
@@ -158,15 +165,46 @@ def _words(line: Line, views: Mapping[str, View]) -> str:
     return line.layers.format(models=", ".join(sorted({label.partition("_kv")[0] for label in labels})))
 
 
-def _fact(cell: Cell | None, views: Mapping[str, View]) -> Any:
-    """The row of facts; None for what is not recorded, or not tuned."""
+def _again(views: Mapping[str, View]) -> list[float]:
+    """How far ratios of `TWICE` at `WIDTHS` and `LEVELS` were off, relatively, where they were recorded again: of the
+    same weights and columns, in an experiment of another run."""
+    found = []
+    for view in views.values():
+        ratios = pairs(view.data, (written_here("f16"),), (FP16,))
+        ratios = ratios[(ratios["policy"] == "stream") & ratios["tuned"]]
+        of = view.frame.loc[view.frame["pattern_hash"] != "", ["problem", "pattern_hash", "n"]].drop_duplicates(
+            "problem"
+        )
+        ratios = ratios.merge(of).merge(view.data.problems[["problem", "level"]])
+        found.append(ratios[ratios["n"].isin(WIDTHS) & ratios["level"].isin(LEVELS)].assign(of=view.results.experiment))
+    every = pd.concat(found)
+    first, others = (every[(every["of"] == TWICE) == mine] for mine in (True, False))
+    both = first.merge(others, on=["pattern_hash", "n"], suffixes=("", "_again"))
+    return list(both["ratio_again"] / both["ratio"] - 1)
+
+
+def _second(again: Sequence[float]) -> str:
+    if not again:
+        return ""
+    least, most = (f"{100 * one:+.1f}" for one in (min(again), max(again)))
+    return (
+        f"{len(again)} ratios of layers of Llama were recorded again in another run, {least} to {most} % off, and the "
+        "largest difference is in their intervals. "
+    )
+
+
+def _fact(cell: Cell | None, views: Mapping[str, View], apart: float) -> Any:
+    """The row of facts; None for what is not recorded, or not tuned. `apart`: what two runs of `TWICE` differ by."""
     if cell is None or not (view := views.get(cell.experiment)):
         return None
     facts = view.compare(cell.asked)
     facts = facts[facts["tuned"] & (facts["policy"] == view.policy)]
     for name, value in cell.at:
         facts = facts[facts[name] == value]
-    return next(each(facts), None)
+    row = next(each(facts), None)
+    if row is None or cell.experiment != TWICE:
+        return row
+    return row._replace(low=row.low / apart, high=row.high * apart)
 
 
 def _by_bytes(line: Line, views: Mapping[str, View]) -> str:
