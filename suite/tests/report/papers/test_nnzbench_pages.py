@@ -15,7 +15,7 @@ from nnzbench.data.problems import tables
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import experiment, page_of
-from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, spmm_scaling, training_step
+from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, prune_or_quantise, spmm_scaling, training_step
 from nnzbench.report import render
 from nnzbench.report.page import View
 from nnzbench.report.text import checks
@@ -265,3 +265,22 @@ def test_int4_weights_take_their_bytes_over_the_copys_bandwidth(tmp_path: Path) 
     bytes_moved = (0.5 + 2 / 128) * 8192 * 8192 + 2 * 16 * (8192 + 8192)
     assert layer["INT4 by its bytes alone"].item() == pytest.approx(bytes_moved / 4000e9 * 1e6)
     assert layer["best sparse kernel fp16"].item() == 10.0
+
+
+def test_who_wins_has_codes_of_other_sessions_beside_this_runs_streamed_times(tmp_path):
+    """Marlin took 17.0 us for one column of 8192x8192 on an H200, and 95.0 for 256."""
+    timed = (
+        ("cublaslt", "f16_tn_algo00_unpruned", lambda p: 33.0 if p.dtype == "f16" else None),
+        ("delta_spmv", "l32_b2", lambda p: 32.5 * (1 - p.sparsity) * p.n if p.n == 1 and p.dtype == "f16" else None),
+        ("tensor_spmm", "n16", lambda p: 34.0 if p.n > 1 and p.dtype == "f16" else None),
+    )
+    rows = [dataclasses.replace(row, policy="stream") for row in records("prune_or_quantise", timed)]
+    view = view_of(tmp_path / "nvidia-h200" / "prune_or_quantise", "prune_or_quantise", rows)
+    found = prune_or_quantise._who_wins(view).set_index(["columns", "% zeros"])
+    fastest = found["fastest, and within 5 %"]
+    assert fastest[1, 50] == "best sparse fp16, Marlin (another session)"
+    assert fastest[1, 90] == "best sparse fp16"
+    assert fastest[16, 80] == "Marlin (another session)"
+    assert fastest[256, 90] == "best dense fp16, best sparse fp16"
+    assert found.loc[(1, 90), "MACKO (another session)"] == 15.47
+    assert found["MACKO (another session)"].notna().sum() == 4
