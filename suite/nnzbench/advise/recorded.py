@@ -235,7 +235,7 @@ def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.Da
         return None
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
     frame = pd.concat([read, *(_read_trial(file) for file in tried if file.exists())], ignore_index=True)
-    return _tuned(frame[~frame["source"].isin(without)])
+    return _tuned(frame[~frame["source"].isin(without)] if without else frame)
 
 
 def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
@@ -263,13 +263,12 @@ def _read(folder: Path) -> pd.DataFrame:
 
 def _of_products(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that say how long a product takes."""
-    frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(OF_MODELS)]
+    timed = (frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(OF_MODELS) & (frame["median_us"] > 0)
     # a step of a network is not the product that it is recorded as
-    frame = frame[~frame["step"].isin(("attention", "pointwise", "depthwise"))]
-    frame = frame[~frame["variant"].str.contains(BLOCKED)]
+    timed &= ~frame["step"].isin(("attention", "pointwise", "depthwise")) & (frame[["m", "k", "n"]] >= 1).all(axis=1)
+    frame = frame[timed & ~frame["variant"].str.contains(BLOCKED)]
     short = frame["search"].isin(("first", "some")) & (frame["role"] == "library")
-    frame = frame.assign(cut_short=frame["search"].where(short, "")).drop(columns=["role", "step", "search"])
-    return frame[(frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0)]
+    return frame.assign(cut_short=frame["search"].where(short, "")).drop(columns=["role", "step", "search"])
 
 
 def _read_trial(file: Path) -> pd.DataFrame:

@@ -112,16 +112,13 @@ def _spread(view: View) -> pd.DataFrame:
 
 
 def _answer(view: View) -> str:
-    found = spread(view.data, SIDES, SIZES)
-    said = []
-    for name, some in found[found["policy"] == "hot"].groupby("subject", sort=False):
-        worst = some.sort_values("deviation").iloc[-1]
-        said.append(
-            f"{name}: over the instances of a problem, the standard deviation of times is "
-            f"**{100 * some['deviation'].median():.1f} %** of their mean in the middle of {len(some)} problems, "
-            f"{100 * worst['deviation']:.1f} % at most ({worst['size']})"
-        )
-    return f"{'; '.join(said)}." if said else "Not recorded yet."
+    hot = spread(view.data, SIDES, SIZES).query("policy == 'hot'")
+    said = [
+        f"**{100 * some['deviation'].median():.1f} %** (at most {100 * some['deviation'].max():.1f}) in {name}"
+        for name, some in hot.groupby("subject", sort=False)
+    ]
+    times = "Times of a problem's instances deviate from their mean by"
+    return f"{times} {', '.join(said)}; the median of {hot['row'].nunique()} problems." if said else "Not recorded yet."
 
 
 def sparsert_instances() -> Page:

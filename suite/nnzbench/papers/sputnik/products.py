@@ -226,16 +226,14 @@ def _crossings(view: View) -> pd.DataFrame | None:
 
 
 def _crossed(view: View) -> str:
-    """Where the paper's kernel and the best of ours cross the dense products."""
-    said = []
-    for one in view.recorded((SPUTNIK, own())):
-        found = [
-            f"{_crossing(view, one, over).get('hot', GAP)} over {over.label}" for over in (FP16, TF32, DENSE, CUBLAS)
-        ]
-        said.append(f"{one.label} **{found[0]}**, {', '.join(found[1:])}")
-    if not said:
+    """Where the paper's kernel crosses today's fastest dense product, and the paper's."""
+    if SPUTNIK not in view.recorded((SPUTNIK,)):
         return "Not recorded yet."
-    return f"Zeros from which it is faster (hot): {'; '.join(said)}. The paper: {published.claim('sputnik-crossover')}."
+    first, older = (
+        f"{_crossing(view, SPUTNIK, over).get('hot', GAP)} zeros over {over.label}" for over in (FP16, CUBLAS)
+    )
+    paper = published.claim("sputnik-crossover")
+    return f"Faster, hot, {SPUTNIK.label}, from **{first}**, from {older}; the paper: {paper}."
 
 
 def _printed(view: View) -> pd.DataFrame:

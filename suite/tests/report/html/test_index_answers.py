@@ -235,31 +235,6 @@ def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
         assert min(time for work, time in times if work == "dense") == pytest.approx(row["baseline_us"], rel=1e-3)
 
 
-def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) -> dict:
-    return locals()
-
-
-@pytest.mark.parametrize(
-    ("points", "wanted"),
-    [
-        ([point(8, ratio=4.0), point(17, ratio=1.0)], 1.0),
-        ([point(zeros=88.0, ratio=4.0), point(zeros=91.0, ratio=1.0)], 1.0),
-        ([point(ratio=1.5, tuned=False), point(zeros=90.001, ratio=3.0)], 3.0),  # of the same zeros the tuned one
-        ([point(zeros=88.9, ratio=1.5), point(zeros=89.1, ratio=3.0, tuned=False)], 3.0),
-        ([point(rows=8192, ratio=3.0)], 3.0),
-        ([point(rows=8192, ratio=3.0), point(inner=3000, ratio=5.0)], 5.0),  # the nearer matrix
-        ([point(rows=8192, ratio=3.0), point(columns=32, ratio=5.0)], 5.0),  # which comes before the width
-        ([point(4), point(64)], "columns"),
-        ([point(zeros=84.0), point(zeros=95.5)], "zeros"),
-        ([point(rows=9000)], "size"),
-        ([], "kind"),
-    ],
-)
-def test_neighbours_lie_within_an_octave_and_five_points(points, wanted):
-    found = by_node("nearestLayer(points, asked)", points=json.dumps(points), asked=json.dumps(point()))
-    assert (found if isinstance(wanted, str) else found["ratio"]) == wanted
-
-
 @cache
 def known() -> Recorded:
     return recorded.load("nvidia-h200", [paths.reports()])

@@ -175,4 +175,4 @@ def test_the_claim_is_the_slowest_over_the_fastest_of_a_size(folder):
 def test_the_page_tells_it(folder):
     text = fake_records.written(folder).read_text(encoding="utf-8")
     assert "| 5 | 11.00 | 7.2 % | 1.20× |" in text
-    assert "0.0 % at most" in text
+    assert "(at most 0.0)" in text
