@@ -113,7 +113,9 @@ def test_the_result_over_other_weights_is_that_of_float64(dtype):
     np.testing.assert_allclose(known.truth.scale, whole.scale[known.rows], rtol=1e-9)
     assert (np.diff(known.operands.sparse.offsets) == np.diff(operands.sparse.offsets)).all()
     changed = known.operands.sparse.rows[known.operands.sparse.values != operands.sparse.values]
-    assert changed.tolist() == list(range(64))
+    assert changed.tolist() == sorted(known.rows) == list(range(64))
+    old, new = (one.sparse.values.astype(np.float64) for one in (operands, known.operands))
+    assert (old * new <= 0)[old != new].all()
     before = relative_error(reference(one, operands).value[known.rows], known.truth)
     assert before > 5 * TOLERANCE[dtype]
 

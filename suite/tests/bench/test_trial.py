@@ -113,6 +113,12 @@ def test_a_result_over_a_copy_is_checked(tmp_path, policies, said):
     assert {(row.status, row.reason.partition(":")[0]) for row in rows(tmp_path)} == {("wrong", said)}
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_a_result_over_each_copy_is_checked(tmp_path, at):
+    sweep(tmp_path, FakeKernel(weights=np.eye(3, 300, dtype=np.int8)[at]), choice=Choice(policies=("stream",)))
+    assert [row.reason.partition(":")[0] for row in rows(tmp_path)] == ["over a copy of the weights"]
+
+
 @pytest.mark.parametrize(("error", "status"), [("out of memory", "ok"), ("an invalid argument", "launch-error")])
 def test_weights_lie_at_one_place_where_there_is_no_memory_for_two(tmp_path, error, status):
     kernel = FakeKernel(weights=np.zeros(100, np.int8))

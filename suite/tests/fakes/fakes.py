@@ -117,7 +117,7 @@ class FakeKernel:
     prepared: list = field(default_factory=list)
     after_prepare: Callable[[], None] = lambda: None
     weights: np.ndarray | None = None
-    """What a policy that streams copies; a result over a copy is off by the first of them."""
+    """What a policy that streams copies; a result over the nth copy is off by the nth of them."""
     copies: int = 0
 
     def candidates(self, problem: Problem, operands, device):
@@ -157,11 +157,12 @@ class FakeKernel:
             self.open_count -= 1
 
         def copied(names):
+            off = self.weights[self.copies]
             self.copies += 1
 
             def over():
                 run()
-                output[...] += self.weights[0]
+                output[...] += off
 
             return over
 

@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from kernel_problems import TRANSFORMER, mobilenet
 from scipy.sparse import issparse
 
 from nnzbench.data.matrices.formats import CSR
@@ -239,3 +240,18 @@ def test_an_empty_row_of_a_step_with_bias_is_measured_by_its_bias():
     assert empty.any()
     np.testing.assert_allclose(found.scale[empty], np.repeat(np.abs(bias[empty])[:, None], 5, axis=1))
     np.testing.assert_allclose(found.value[empty], np.repeat(np.maximum(bias[empty], 0)[:, None], 5, axis=1))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        problem(), problem("sddmm"), problem("pointwise"), problem("attention", m=9), TRANSFORMER, mobilenet(0.5),
+        problem("conv2d", 4, 27, 25, ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1)),
+        problem("depthwise", 3, 9, 25, ConvShape(1, 3, 5, 5, 3, 3, 3, 1, 1, groups=3)),
+    ],
+    ids=lambda one: one.op,
+)  # fmt: skip
+def test_no_sum_is_larger_than_those_of_its_magnitudes(asked):
+    found = reference(asked, make_operands(asked))
+    assert (np.abs(found.value) <= found.scale * (1 + 1e-12)).all()
+    assert found.value.any()
