@@ -7,7 +7,6 @@ import pytest
 from kernel_problems import whole_rows
 from on_cpu import execute
 
-from nnzbench.core.architectures import architecture, block_shared_bytes, compiled_architectures
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import prune
 from nnzbench.data.matrices.formats import CSR, MatrixError
@@ -147,20 +146,6 @@ def test_what_is_not_balanced_names_row_and_range():
     uniform = Problem("test", "test", "spmv", 64, 256, 1, 0.5, "uniform:0")
     with pytest.raises(Unsupported, match="not balanced: row"):
         next(balanced.balanced.plans(uniform, make_operands(uniform), "sm_90"))
-
-
-def test_plans_fit_their_architecture_and_differ():
-    for arch in compiled_architectures():
-        limit = block_shared_bytes(arch)
-        for n, dtype in ((1, np.float32), (8, np.float32), (16, np.float16)):
-            matrix = Case(300, 8192, 1, 0.9, dtype=dtype).matrix
-            found = list(balanced.plans(matrix, np.zeros((8192, n), dtype), arch))
-            assert len(found) >= 2
-            assert len({plan.variant for plan in found}) == len(found)
-            assert all(plan.launches[0].shared_bytes < limit for plan in found)
-            bulk = any(plan.defines.get("STAGING") == 2 for plan in found)
-            able = architecture(arch).has("bulk_copy")
-            assert bulk == able or (able and limit < 110_000)  # most of its stages take more than the 99 KB of sm_120
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 7, 8, 10, 13, 19, 20, 33, 55, 128])

@@ -9,7 +9,6 @@ from kernel_problems import coded_operands as case
 from on_cpu import check as check_plan
 from on_cpu import matrix, spmm_operands, spmm_problem
 
-from nnzbench.core.architectures import block_shared_bytes
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import encodings
 from nnzbench.data.matrices.encodings import PADDING, Coded, slices
@@ -18,7 +17,7 @@ from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.sources import load_sparse, range_count
 from nnzbench.kernels import eie
-from nnzbench.kernels.eie import ColumnTiling, column_tilings, columns_plan, eie_columns
+from nnzbench.kernels.eie import ColumnTiling, columns_plan, eie_columns
 from nnzbench.kernels.registry import about
 from nnzbench.results.roofline import row_work
 
@@ -125,17 +124,6 @@ def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns()
     ):
         with pytest.raises(Unsupported, match=words):
             list(kernel.plans(spmm_problem(data), data, "sm_90"))
-
-
-@pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
-@pytest.mark.parametrize(("m", "k", "n"), [(4096, 25088, 1), (600, 4096, 8), (8791, 600, 1), (1, 1, 1)])
-def test_tilings_fit_and_have_names_of_their_own(m, k, n, arch):
-    half = np.dtype(np.float16)
-    some = eie.tilings(m, k, eie._slot_bytes(eie.slot_columns(n, half), half), arch)
-    assert all(tiling.warps * tiling.blocks <= 32 for tiling in some)
-    columns = column_tilings(m, k, m * k // 10, arch)
-    assert all(one.shared_bytes <= block_shared_bytes(arch) for one in columns)
-    assert all(len({one.name for one in found}) == len(found) >= 1 for found in (some, columns))
 
 
 def test_its_limit_counts_a_byte_for_a_nonzero():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnzbench.core.architectures import block_shared_bytes
 from nnzbench.core.plan import Plan, Unsupported
 from nnzbench.data.problems.operands import Operands, make_operands
 from nnzbench.data.problems.problem import ConvShape, Problem
@@ -23,10 +25,10 @@ from nnzbench.kernels.registry import Kernel, kernels
 
 KEPT = Path(__file__).with_name("kept_plans.csv")
 PLANNED = {name: one for name, one in kernels().items() if isinstance(one, Kernel)}
-ARCHITECTURES = ("sm_70", "sm_80", "sm_90", "sm_120")
+ARCHITECTURES = ("sm_70", "sm_86", "sm_90", "sm_120")
 MOST = 24
 """Plans of a problem."""
-SIZES = ((37, 203, 1), (37, 200, 8), (500, 640, 17), (256, 512, 64), (64, 96, 128), (900, 64, 32)) * 2
+SIZES = ((37, 203, 1), (37, 200, 8), (300, 400, 32), (256, 512, 64), (64, 96, 128), (500, 640, 17)) * 2
 MATRICES = list(zip(("uniform:1", "balanced:16:1", "cov:0.5:1") * 4, (0.5, 0.9, 0.75, 0.95) * 3, strict=True))
 LAYERS = (ConvShape(2, 8, 9, 7, 12, 3, 3, 1, 1), ConvShape(1, 16, 14, 14, 32, 3, 3, 1, 1, stride=2))
 
@@ -74,15 +76,22 @@ def of_plan(plan: Plan) -> str:
 
 
 def kept(kernel: Kernel) -> tuple[str, str]:
-    """How many plans, and their digest."""
+    """How many plans, and their digest; each fits the architecture and has a name of its own."""
     found: list[str] = []
     for problem in problems(kernel):
         operands = operands_of(problem)
         for arch in ARCHITECTURES[2:3] if of_code(kernel) else ARCHITECTURES:
             try:
-                found += map(of_plan, islice(kernel.plans(problem, operands, arch), MOST))
+                plans = list(islice(kernel.plans(problem, operands, arch), MOST))
             except Unsupported as reason:
                 found.append(str(reason))
+                continue
+            assert len({plan.variant for plan in plans}) == len(plans)
+            for one in (launch for plan in plans for launch in plan.launches):
+                assert one.shared_bytes <= block_shared_bytes(arch)
+                assert math.prod(one.block) <= 1024
+                assert max(one.grid[1:]) <= 65535
+            found += map(of_plan, plans)
     return str(len(found)), hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
 
 

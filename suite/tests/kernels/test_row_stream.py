@@ -60,22 +60,6 @@ def test_columns_beyond_16_bits_take_pairs_of_eight_bytes_and_the_variant_says_s
 
 
 @both
-def test_every_size_of_n_has_a_few_tilings_and_whole_vectors_where_n_allows(dtype):
-    matrix = operands(random_dense(64, 200, 0.1), 1, dtype).sparse
-    for n in (1, 2, 3, 4, 7, 8, 16, 17, 24, 31, 49, 64, 72, 98, 196, 256, 3136):
-        found = list(row_stream.tilings(matrix, n, "sm_90", STORED[dtype]))
-        assert 0 < len(found) <= 16, n
-        if dtype == "f16":
-            assert len(set(map(str, found))) == len(found), n
-            assert n % 8 or n < 24 or 8 in {tiling.vec for tiling in found}, n
-            assert all(n % 2 or n % tiling.vec == 0 for tiling in found), n
-
-
-def test_fp16_pairs_of_a_wide_matrix_never_ask_for_more_registers_than_a_block_has():
-    assert row_stream.batch_sizes(8, Storage(half=True, short_index=False)) == (8,)
-    assert max(row_stream.batch_sizes(8, STORED["f16"])) == 16
-
-
 def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full():
     pieces = np.array([7, 5, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1])
     first, blocks, joined = row_stream.place_pieces(pieces, 8)
@@ -84,18 +68,6 @@ def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full():
     assert np.unique(taken).size == taken.size
     assert taken.max() < 8 * blocks
     assert (first // 8 == (first + pieces - 1) // 8).all()
-
-
-def test_no_piece_is_long_however_uneven_the_rows():
-    dense = random_dense(64, 500, 0.05)
-    dense[11] = 1.0
-    matrix = operands(dense, 1, "f32").sparse
-    for tiling in row_stream.tilings(matrix, 64, "sm_90", STORED["f32"]):
-        packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, STORED["f32"]))
-        held = packed.headers[:, 1] & 0xFFFF
-        assert held.max() <= tiling.piece, tiling
-        assert held.sum() == matrix.nnz, tiling
-        assert sorted(packed.headers[packed.headers[:, 0] >= 0, 0]) == list(range(64))
 
 
 def test_rows_stream_refuses_what_equal_slots_would_blow_up():

@@ -24,6 +24,7 @@ POLICIES = ("hot", "cold")
 BEGINNINGS = {"cases": r"([ab])_", "level": 90.0}
 GROUPS = (
     Group(), Group(op="spmm", level=90.0, columns=8), Group(like="a_*", where="n > 8 and batch == 1", level=70.0),
+    Group(level=70.0, counted=True),
     Group(columns=8, statistic="mean"), Group(level=90.0, statistic="mean", counted=True), Group(statistic="total"),
     Group(op="spmv", statistic="total", counted=True), Group(level=90.0, statistic="total", counted=True),
     Group(ideal=True, level=70.0), Group(parts=("x", "y"), level=90.0), Group(parts=("x", "y"), level=70.0, columns=16),
@@ -50,6 +51,8 @@ def made(seed):
         told = {"label": label, "level": asked, "sparsity": zeros, "count": int(rng.integers(1, 5)), "place": number}
         for name in NAMES:
             search, there = "all" if rng.random() > 0.08 else "first", rng.random() > 0.05
+            if name != "cusparse":  # which may be as fast as cuBLAS: then either could stand for both
+                told["environment"] = str(rng.choice(["environment.json", "environment-2.json"], p=[0.8, 0.2]))
             for policy, variant in itertools.product(POLICIES, ("f32_a", "f32_b")):
                 times = dict.fromkeys(("median_us", "q1_us", "q3_us"), us * float(rng.choice([1.0, 2.0, 3.0])))
                 floor = {"floor_us": 0.1 if policy == "hot" else 0.3, "limit_us": 0.5}
@@ -62,6 +65,7 @@ def made(seed):
 def loaded(tmp_path, rows):
     folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows[:1])
     (folder / "records.csv").unlink()
+    (folder / "environment-2.json").write_text('{"source": {"commit": "another"}}', "utf-8")
     chosen = fastest(frame_of(rows))
     append(folder / "records.csv", [replace(row, selected=bool(one)) for row, one in zip(rows, chosen, strict=True)])
     scopes = {(row.problem, row.kernel): row.search for row in rows}
@@ -88,7 +92,7 @@ def in_group(group, row, baseline):
 
 
 def side_of(group, rows, kernels, policy, baseline):
-    """By case: least time, how often it counts, its row, and whether all that competes was tuned."""
+    """By case: least time, how often it counts, its row, whether all that competes was tuned, and its run."""
     least, tuned = {}, {}
     for row in rows:
         case = in_group(group, row, baseline)
@@ -97,7 +101,7 @@ def side_of(group, rows, kernels, policy, baseline):
                 least[case] = row
             tuned.setdefault((case, row.problem if group.parts else ""), []).append(row.search == "all")
     found = {
-        case: (row.median_us, row.count, row, all(tuned[case, row.problem if group.parts else ""]))
+        case: (row.median_us, row.count, row, all(tuned[case, row.problem if group.parts else ""]), row.environment)
         for case, row in least.items()
     }
     if not group.parts:
@@ -108,11 +112,12 @@ def side_of(group, rows, kernels, policy, baseline):
 
 def added(cases, counted):
     us = math.fsum(us * (count if counted else 1) for us, count, *_ in cases)
-    return us, 1, cases[0][2], all(tuned for *_, tuned in cases)
+    runs = {run for *_, run in cases}
+    return us, 1, cases[0][2], all(tuned for *_, tuned, _ in cases), runs.pop() if len(runs) == 1 else ""
 
 
 def wanted_of(group, rows, subject, baseline, policy):
-    """n, wins, ratio, worst, best, tuned; None where nothing pairs."""
+    """n, wins, ratio, worst, best, tuned, one_run; None where nothing pairs."""
     below, above = (side_of(group, rows, side, policy, last) for side, last in ((subject, False), (baseline, True)))
     if not group.parts and (group.baseline_like or (group.statistic == "total" and not group.cases)):
         if group.baseline_like in ("", group.like) and below.keys() != above.keys():
@@ -134,7 +139,8 @@ def wanted_of(group, rows, subject, baseline, policy):
     else:
         ratio = np.dot(weights, over) / np.dot(weights, us)
     tuned = all(below[case][3] and above[case][3] for case in cases)
-    return len(ratios), sum(one > 1 for one in ratios), ratio, min(ratios), max(ratios), tuned
+    one_run = all(below[case][4] == above[case][4] != "" for case in cases)
+    return len(ratios), sum(one > 1 for one in ratios), ratio, min(ratios), max(ratios), tuned, one_run
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -147,7 +153,7 @@ def test_facts_are_those_of_brute_force(tmp_path, seed):
     facts = compare(data, Comparison(every, every, tuple(groups)))
     assert ((facts["low"] <= facts["ratio"] * (1 + 1e-9)) & (facts["ratio"] <= facts["high"] * (1 + 1e-9))).all()
     key = ["group", "subject", "baseline", "policy"]
-    found = facts.set_index(key)[["n", "wins", "ratio", "worst", "best", "tuned"]]
+    found = facts.set_index(key)[["n", "wins", "ratio", "worst", "best", "tuned", "one_run"]]
     count = 0
     for group, subject, baseline, policy in itertools.product(groups, kernels, kernels, POLICIES):
         wanted = wanted_of(group, rows, kernels[subject], kernels[baseline], policy) if subject != baseline else None

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnzbench.results.data import least_tuned
 from nnzbench.results.groups import ALL, Group
-from nnzbench.results.table import _mean, _paired, _statistics
+from nnzbench.results.table import _mean, _paired, _statistics, facts_of_pairs
 
 
 @pytest.mark.parametrize("geometric", [False, True])
@@ -56,8 +55,9 @@ def test_pairs_are_apart_where_clocks_differ_or_empty_launches_do_and_change_the
     assert 100 < found["apart"].sum() < 1900
 
 
-def test_the_least_of_several_times_is_tuned_where_all_of_them_are():
-    cells = {"case": list("aabbc"), "median_us": [2.0, 1.0, 3.0, 4.0, 5.0], "tuned": [False, True, True, True, False]}
-    found = least_tuned(pd.DataFrame(cells), ["case"]).set_index("case")
-    assert found["median_us"].to_dict() == {"a": 1.0, "b": 3.0, "c": 5.0}
-    assert found["tuned"].to_dict() == {"a": False, "b": True, "c": False}
+def test_pairs_of_two_sources_have_the_ratio_of_their_times_or_else_the_one_that_is_printed():
+    rows = [("a", 2.0, 6.0, 9.0), ("a", np.nan, np.nan, 12.0), ("b", 4.0, 2.0, np.nan), ("b", np.nan, 1.0, np.nan)]
+    made = pd.DataFrame(rows, columns=["subject", "us", "over_us", "printed"]).assign(tuned=True, one_run=False)
+    found = facts_of_pairs(made.assign(experiment="e", group="g", baseline="c", policy="hot")).set_index("subject")
+    assert found["ratio"].to_dict() == pytest.approx({"a": 6.0, "b": 0.5})
+    assert found[["n", "wins"]].to_numpy().tolist() == [[2, 2], [1, 0]]

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from fake_records import failed, record, select, timed
+from fake_records import select, timed
 
 from nnzbench.kernels.registry import known
 from nnzbench.results.records.record import frame_of
@@ -18,11 +18,6 @@ def row(variant, us, **changes):
 
 def chosen(rows):
     return [r.variant for r in select(rows) if r.selected]
-
-
-def test_a_wrong_row_is_never_selected_and_an_old_choice_is_forgotten():
-    stale = replace(row("slow", 9.0), selected=True)
-    assert chosen([failed(row("fast", 1.0), "wrong", "error"), stale, row("good", 5.0)]) == ["good"]
 
 
 def test_dense_times_over_the_unpruned_matrix_stand_where_there_are_some():
@@ -44,10 +39,6 @@ def test_math_class_of_a_kernel_with_one_class_alone_is_that():
 def test_math_class_is_the_dtype_where_the_variant_names_none():
     assert row("csr_alg2_preprocess", 1.0, dtype="f16").math == "f16"
     assert row("f32", 1.0).math == "f32"
-
-
-def test_rows_checked_on_the_processor_are_not_selected():
-    assert chosen([record(variant="v", policy="check", median_us=None, q1_us=None, q3_us=None, selected=False)]) == []
 
 
 KERNELS = {"cublas": "library", "cublaslt": "library", "sputnik": "paper", "ring": "own"}

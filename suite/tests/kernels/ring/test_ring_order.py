@@ -11,7 +11,6 @@ from nnzbench.kernels.ring.order import (
     bundled,
     deadlines,
     deal_bundles,
-    deal_rows,
     even_progress,
     in_bundles,
     lay_out,
@@ -79,13 +78,6 @@ def test_strands_take_every_so_many_nonzeros_in_order():
     assert shared.landed(np.arange(107) // 104, 2).tolist() == [[2, 2], [2, 2], [0, 3], [0, 0]]
 
 
-def test_counts_are_those_of_each_row():
-    row, step = nonzeros(1)
-    landed = landed_nonzeros(row, step)
-    assert landed[0, 2, 4] == np.count_nonzero((row == BUNDLES[0, 2]) & (step <= 4))
-    assert not landed[2, 1].any()
-
-
 def test_every_nonzero_has_a_place_in_its_warp_and_step():
     row, step = nonzeros(2)
     _, units, taken = scheduled(2)
@@ -124,21 +116,6 @@ def test_a_byte_counts_the_units_of_a_step(nonzeros):
 
 
 LENGTHS = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)
-
-
-def test_rows_are_dealt_evenly():
-    loads = LENGTHS[deal_rows(LENGTHS, 512, 8)].sum(axis=1)
-    assert loads.max() < 1.02 * loads.mean()
-
-
-def test_fewer_rows_than_places_are_dealt_evenly_too():
-    lengths = np.full(300, 10)
-    assert (np.append(lengths, 0)[deal_rows(lengths, 2, 256)].sum(axis=1) == 1500).all()
-
-
-def test_a_heavy_row_gets_light_company():
-    lengths = np.array([90, 40, 30, 30, 20, 10])
-    assert sorted(lengths[deal_rows(lengths, 2, 3)].sum(axis=1)) == [100, 120]
 
 
 def test_bundles_hold_each_row_once_beside_rows_of_its_length():

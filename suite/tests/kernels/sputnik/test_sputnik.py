@@ -142,11 +142,6 @@ def test_every_tile_fits_its_problem(n, itemsize):
         assert tile.x < 2 * n or tile.x == 1
 
 
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_eight_columns_can_have_two_to_eight_lanes_of_a_row(itemsize):
-    assert {tile.width for tile in oracle_tiles(8, itemsize)} >= {4, 8}
-
-
 def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_none_of_their_own():
     tile = Tile(y=8, x=32, width=8, vector_b=4)
     lengths = (70, 33, 32, 5, 3, 0)
@@ -159,16 +154,6 @@ def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_no
     assert slots[6:, 1].tolist() == slots[6:, 2].tolist()
     # row 2 starts at entry 103 and its first aligned tile at 100: 32 entries and 3 masked ones need 2 tiles
     assert warp_steps(row_records(a), replace(tile, y=1, width=32))[:, 3].tolist() == [3, 2, 2, 1, 1, 0]
-
-
-def test_rows_go_by_falling_length():
-    a = matrix(20, 50, empty=(4,), full=11)
-    records = row_records(a)
-    lengths = records[:, 2] - records[:, 1]
-    assert records[0, 0] == 11
-    assert (np.diff(lengths) <= 0).all()
-    assert sorted(records[:, 0]) == list(range(20))
-    assert (row_records(a, swizzle=False)[:, 0] == np.arange(20)).all()
 
 
 def test_the_cached_transpose_follows_new_values():

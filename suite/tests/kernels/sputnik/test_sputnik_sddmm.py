@@ -161,14 +161,6 @@ def test_the_committed_constants_choose_a_strip_for_any_pattern(k, itemsize):
         assert strip == rule_strip(pattern, k, itemsize, 132)
 
 
-def test_the_rule_follows_the_shape():
-    """Few strips over a long k are shared out among as many threads as there are; a short k feeds few."""
-    pattern = matrix(64, 256, density=0.1)
-    long, short = rule_strip(pattern, 2048, 4, 132), rule_strip(matrix(512, 512, density=0.5), 32, 4, 132)
-    assert long.width == 32
-    assert short.width == 8
-
-
 def test_features_count_trips_waves_and_bytes():
     """Rows of 40: three strips of 16, one of them short; five trips of eight outputs per step along k."""
     lengths, strip = np.array([40, 0]), Strip(items=16, width=8, vector=4, strips=1)

@@ -8,13 +8,10 @@ from on_cpu import execute, matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
-from nnzbench.core.architectures import block_shared_bytes
-from nnzbench.core.plan import Unsupported
 from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.reference import reference
-from nnzbench.kernels.registry import about
-from nnzbench.kernels.tensor.spmm import make_plan, tensor_spmm_tf32
+from nnzbench.kernels.tensor.spmm import make_plan
 from nnzbench.kernels.tensor.tf32_strips import rounded
 
 
@@ -42,18 +39,3 @@ def test_rounding_to_tf32():
     values = np.array([1, 1 + step / 2, 1 + step / 4, -1 - step / 2, 3.4028235e38, 1e-45, 0, -0.0], np.float32)
     expected = np.array([1, 1 + step, 1, -1 - step, (2 - 2.0**-10) * 2.0**127, 0, 0, -0.0], np.float32)
     assert np.array_equal(rounded(values), expected.view(np.uint32))
-
-
-@pytest.mark.parametrize("n", [1, 7, 16, 49, 256])
-def test_plans_fit_their_architecture(n):
-    data = operands(matrix(300, 1000, 0.3), n)
-    for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):
-        plans = list(tensor_spmm_tf32.plans(problem(data), data, arch))
-        assert len({plan.variant for plan in plans}) == len(plans) > 0
-        for plan in plans:
-            assert plan.math == "tf32"
-            assert plan.defines["WIDE"] == 0
-            assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
-    with pytest.raises(Unsupported, match="TF32"):
-        next(tensor_spmm_tf32.plans(problem(data), data, "sm_75"))
-    assert about("tensor_spmm_tf32").maths == {"tf32"}
