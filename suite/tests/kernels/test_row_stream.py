@@ -16,7 +16,6 @@ from nnzbench.kernels.row_stream import PieceTiling
 from nnzbench.kernels.rows import Storage, padded
 
 STORED = {"f32": Storage(half=False, short_index=False), "f16": Storage(half=True, short_index=True)}
-both = pytest.mark.parametrize("dtype", STORED)
 
 
 def operands(dense, n, dtype="f16"):
@@ -59,7 +58,6 @@ def test_columns_beyond_16_bits_take_pairs_of_eight_bytes_and_the_variant_says_s
     check(plan, problem(data), data)
 
 
-@both
 def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full():
     pieces = np.array([7, 5, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1])
     first, blocks, joined = row_stream.place_pieces(pieces, 8)

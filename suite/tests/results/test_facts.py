@@ -189,6 +189,18 @@ def test_of_equal_times_the_row_that_stands_for_its_kernel_is_taken(tmp_path, se
         assert taken.to_dict() == mine.to_dict()
 
 
+def test_a_baseline_at_the_subjects_own_variant_is_that_one(tmp_path):
+    rows = made(1)
+    times = {(row.problem, row.policy, row.kernel, row.variant): row.median_us for row in rows}
+    asked = Comparison((kernel("sputnik"),), (kernel("cusparse"),), by=("problem",), same_variant=(kernel("cusparse"),))
+    ratios = compare(loaded(tmp_path, rows), asked).set_index(["problem", "policy"])["ratio"]
+    for (problem, policy), ratio in ratios.items():
+        a, b = (times[problem, policy, "sputnik", variant] for variant in ("f32_a", "f32_b"))
+        over = times[problem, policy, "cusparse", "f32_a" if a < b else "f32_b"]
+        assert a == b or ratio == pytest.approx(over / min(a, b), rel=1e-4)
+    assert len(ratios) > 20
+
+
 def test_a_problem_in_two_types_has_two_times_and_is_tuned_where_both_are(tmp_path):
     """What competes in two arithmetics is tuned where all of a stem's candidates were tried, in either type."""
     names = {"f32": "a_64x256x3136_90_uniform", "f16": "a_64x256x3136_90_uniform_f16"}

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.results.groups import ALL, Group
-from nnzbench.results.table import _mean, _paired, _statistics, facts_of_pairs
+from nnzbench.results.table import _mean, _paired, _statistics, facts_of_pairs, tuning_gains
 
 
 @pytest.mark.parametrize("geometric", [False, True])
@@ -61,3 +61,18 @@ def test_pairs_of_two_sources_have_the_ratio_of_their_times_or_else_the_one_that
     found = facts_of_pairs(made.assign(experiment="e", group="g", baseline="c", policy="hot")).set_index("subject")
     assert found["ratio"].to_dict() == pytest.approx({"a": 6.0, "b": 0.5})
     assert found[["n", "wins"]].to_numpy().tolist() == [[2, 2], [1, 0]]
+
+
+def test_tuning_gained_what_the_fastest_first_choice_took_longer_where_it_was_done():
+    """Of kernels that were not tuned on some other problem: the rest need no such estimate."""
+    rows = [
+        ("ring", "p", 6.0, True, ""),
+        ("ring", "p", 2.0, False, ""),
+        ("ring", "p", 5.0, True, ""),
+        ("eie", "p", 1.0, True, ""),
+    ]
+    rows += [("ring", "q", 4.0, True, ""), ("ring", "r", 1.0, True, "time"), ("ring", "q", 1.0, False, "")]
+    made = pd.DataFrame(rows, columns=["kernel", "problem", "median_us", "untuned", "cut_short"])
+    found = tuning_gains(made.assign(math="f32", policy="hot", superseded=False))
+    assert found[["kernel", "math", "policy", "n"]].to_numpy().tolist() == [["ring", "f32", "hot", 2]]
+    assert found["gain"].tolist() == pytest.approx([np.sqrt(5 / 2 * 4)])
