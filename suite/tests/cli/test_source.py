@@ -6,6 +6,9 @@ import linter to say. What pages, index.html, `compare` and `best` show are rati
 
 import ast
 import functools
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -89,3 +92,15 @@ def test_a_room_divides_no_times(room):
 
 def test_a_division_is_seen():
     assert divided('a["dense_us"] / row.median_us\nus / 1e3\nflops / us') == [1]
+
+
+def test_the_files_of_a_clone_stay_small():
+    """What someone drops beside the sources is easily committed with them, and stays in the history."""
+    root, git = PACKAGE.parents[1], shutil.which("git")
+    listed = subprocess.run([git, "ls-files", "-z"], cwd=root, capture_output=True, check=False) if git else None
+    if listed is None or listed.returncode or not listed.stdout:
+        pytest.skip("no checkout of git")
+    files = (root / os.fsdecode(name) for name in listed.stdout.split(b"\0"))
+    sizes = {file: file.lstat().st_size for file in files if file.is_file()}
+    assert [name for name, size in sizes.items() if size > 2_500_000] == []
+    assert sum(sizes.values()) <= 36_000_000
