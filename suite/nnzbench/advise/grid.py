@@ -7,8 +7,7 @@ Kernels that take layers of certain sizes alone are left out: a point stands for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from nnzbench.advise.layer import load
 from nnzbench.advise.recorded import LEAST_CERTAIN, Recorded
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about
-from nnzbench.papers.predict.estimator import FAR, FAR_OCTAVES, Floats, Model, Sizes
+from nnzbench.papers.predict.estimator import FAR, Floats, Model, Sizes
 from nnzbench.results.records.describe import UNSTRUCTURED
 
 SIZES = tuple(2**at for at in range(8, 16))
@@ -69,31 +68,24 @@ def grids(recorded: Recorded, dtype: DType) -> dict[str, dict[str, Any]]:
 
 def _times(kernel: str, model: Model, vectors: Model | None, taken: NDArray[np.bool_]) -> _Times:
     """A kernel's times at all points; at one column by the rows of products with vectors where these are nearer."""
-    dense = about(kernel).work == "dense"
-    step = len(SHARES) if dense else 1  # how many are zero changes no dense time
-    us, octaves, narrowest = _estimates(model, step)
-    within = [model.within()] * 2
-    guess = (octaves > FAR_OCTAVES) | (model.widths.max() < _COLUMNS)
-    if not dense:
-        guess |= np.maximum(_COLUMNS, narrowest) < model.widths.min()
-        most = model.rows["nnz"].max() if about(kernel).weights_in_code else math.inf
-        us = np.where(taken & (most >= _NONZEROS), us, math.nan)
+    dense, within = about(kernel).work == "dense", [model.within()] * 2
+    us, guess = _estimates(model, _POINTS, len(SHARES) if dense else 1)  # how many are zero changes no dense time
     if vectors is not None:
-        others, far, _ = _estimates(vectors, step)
-        nearer = (_COLUMNS == 1) & (far < octaves)
-        us, guess = np.where(nearer, others, us), np.where(nearer, far > FAR_OCTAVES, guess)
+        at = np.flatnonzero(_COLUMNS == 1)
+        some = [_POINTS[one] for one in at]
+        nearer = vectors.distances(some) < model.distances(some)
+        us[at[nearer]], guess[at[nearer]] = (found[nearer] for found in _estimates(vectors, some, 1))
         within[0] = max(within[0], vectors.within() if nearer.any() else 0.0)
-    return _Times(us, guess, (within[0], within[1]), narrowest)
+    most = model.rows["nnz"].max() if about(kernel).weights_in_code else math.inf
+    us[~(taken & (most >= _NONZEROS)) & (not dense)] = math.nan
+    return _Times(us, guess, (within[0], within[1]), model.widened(_POINTS[0]) or 1)
 
 
-def _estimates(model: Model, step: int) -> tuple[Floats, Floats, int]:
-    """Microseconds, octaves to the nearest record, and how many columns those of fewer are of; the same for `step`."""
-    some, narrowest = _POINTS[::step], model.widened(_POINTS[0]) or 1
-    wide = [replace(one, n=narrowest) if one.n < narrowest else one for one in some]
-    parts = range(0, len(some), _AT_ONCE)
-    us = np.concatenate([model.at(some[at : at + _AT_ONCE]) for at in parts])
-    octaves = np.concatenate([model.distances(wide[at : at + _AT_ONCE]) for at in parts])
-    return us.repeat(step), octaves.repeat(step), narrowest
+def _estimates(model: Model, sizes: Sequence[Sizes], step: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """Microseconds, and whether they are guesses; of every `step`th for those that follow it too."""
+    parts = [sizes[at : at + step * _AT_ONCE : step] for at in range(0, len(sizes), step * _AT_ONCE)]
+    us, why = (np.concatenate([asked(part) for part in parts]) for asked in (model.at, model.guesses))
+    return us.repeat(step), why.repeat(step) != ""
 
 
 def _grid(times: Mapping[tuple[str, str], _Times], policy: str, dtype: DType) -> dict[str, Any]:

@@ -278,24 +278,31 @@ class Model:
         That of a dense library below its recorded widths is none: held out, such estimates are as good as others.
         Nor is that of a kernel that takes the time of its narrowest width there (`widened`).
         """
-        arrays = _arrays([sizes])
+        return str(self.guesses([sizes])[0])
+
+    def guesses(self, sizes: Sequence[Sizes]) -> NDArray[np.str_]:
+        """The same of each, of one kind of pattern all."""
+        arrays, kind = _arrays(sizes), sizes[0].kind
         narrowest, widest = self.widths.min(), self.widths.max()
-        if self.widened(sizes):
+        if self._widens:
             arrays[self._wide] = np.maximum(arrays[self._wide], narrowest)
-        if not self.knows(sizes.kind):
-            return f"is not recorded on {sizes.kind} patterns"
-        if self._octaves(arrays).min() > FAR_OCTAVES:
-            return FAR
-        width = arrays[self._wide][0]
-        if width < narrowest and not self._dense:
-            return f"is recorded from a width of {narrowest:.0f} on"
-        return f"is recorded up to a width of {widest:.0f}" if width > widest else ""
+        width = arrays[self._wide]
+        reasons = {
+            f"is not recorded on {kind} patterns": np.full(width.size, not self.knows(kind)),
+            FAR: self._octaves(arrays).min(axis=1) > FAR_OCTAVES,
+            f"is recorded from a width of {narrowest:.0f} on": (width < narrowest) & (not self._dense),
+            f"is recorded up to a width of {widest:.0f}": width > widest,
+        }
+        return np.select(list(reasons.values()), list(reasons), "")
 
     def widened(self, sizes: Sizes) -> int | None:
         """The narrowest recorded width where its time stands for that of a narrower one, and rarely is too short."""
         narrowest = int(self.widths.min())
-        stands = not (self._library or self._sddmm) and narrowest <= COLUMN_TILE
-        return narrowest if stands and _arrays([sizes])[self._wide][0] < narrowest else None
+        return narrowest if self._widens and _arrays([sizes])[self._wide][0] < narrowest else None
+
+    @property
+    def _widens(self) -> bool:
+        return not (self._library or self._sddmm) and self.widths.min() <= COLUMN_TILE
 
     def _octaves(self, sizes: Sequence[Floats]) -> Floats:
         return _octaves(self._coordinates(*sizes), self._places)
