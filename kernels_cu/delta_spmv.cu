@@ -116,12 +116,11 @@ struct Chunk {
         far = nnz::ld_stream(all.far + at);
     }
 
-    // Bytes of x in the step to entry I: of the words of places the first has the first column and three steps, the others six
-    // each.
+    // Bytes of x in the step to entry I. A word of places has six steps, but the first one: of its steps it has the last three,
+    // behind the first column.
     template <int I>
     __device__ __forceinline__ int step() const {
-        constexpr int kWord = I < 4 ? 0 : I < 10 ? 1 : 2;
-        constexpr int kBit = kWord == 0 ? 16 + 5 * (I - 1) : kWord == 1 ? 5 * (I - 4) : 5 * (I - 10);
+        constexpr int kWord = (I + 2) / 6, kBit = 5 * ((I + 2) % 6) + (kWord == 0);
         const unsigned word = kWord == 0 ? near.x : kWord == 1 ? near.y : far;
         constexpr int kShift = COLUMNS == 4 ? 3 : COLUMNS;
         constexpr int kRight = kBit < kShift ? 0 : kBit - kShift;
