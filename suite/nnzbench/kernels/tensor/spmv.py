@@ -73,29 +73,32 @@ def entries(matrix: CSR, first: int, last: int) -> tuple[Int32s, Int32s, NDArray
     held = slice(matrix.offsets[first], matrix.offsets[last])
     values = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
     there = (values & 0x7FFF) != 0
-    row = np.repeat(np.arange(last - first, dtype=np.int32), matrix.row_lengths[first:last])[there]
-    column = matrix.indices[held][there].astype(np.int32)
+    row = np.repeat(np.arange(last - first, dtype=np.int32), matrix.row_lengths[first:last])
+    column = matrix.indices[held].astype(np.int32, copy=False)
+    if not there.all():
+        row, column, values = row[there], column[there], values[there]
     gap = np.diff(column, prepend=-1) - 1
     begins = np.diff(row, prepend=-1) != 0
     gap[begins] = column[begins]
-    return row, column, values[there], gap
+    return row, column, values, gap
 
 
 def _rows(matrix: CSR, first: int, last: int) -> _Part:
     """Of rows `first` to `last - 1` how many chunks each has, and of each chunk its values and its words of places."""
     row, column, values, gap = entries(matrix, first, last)
     gap[np.diff(row, prepend=-1) != 0] = 0  # a chunk has its first column
-    between = gap // _LONGEST  # zeros that stand before the entry
-    ends = np.cumsum(between + 1)  # entries up to each, of all rows
-    of_row = np.bincount(row, weights=between + 1, minlength=last - first).astype(np.int64)
+    between = gap >> _STEPS  # zeros that stand before the entry
+    upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(between + 1)])  # entries before each, of all rows
+    rows = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=last - first))])
+    of_row = np.diff(upto[rows])
     chunks = -(-of_row // CHUNK)
     filled = CHUNK * (np.cumsum(chunks) - chunks) - (np.cumsum(of_row) - of_row)
-    place = ends - 1 + filled[row]
+    place = upto[1:] - 1 + np.repeat(filled, np.diff(rows))
 
     size = CHUNK * int(chunks.sum())
     out, step, at = np.zeros(size, np.uint16), np.zeros(size, np.uint32), np.zeros(size, np.uint32)
-    out[place], step[place], at[place] = values, gap % _LONGEST, column
-    far = np.flatnonzero(between)
+    out[place], step[place], at[place] = values, gap & _LONGEST - 1, column
+    far = np.flatnonzero(between > 0)
     nth = np.arange(between[far].sum()) - np.repeat(np.cumsum(between[far]) - between[far], between[far])
     zero = np.repeat(place[far] - between[far], between[far]) + nth
     step[zero] = _LONGEST - 1
@@ -110,8 +113,10 @@ def _rows(matrix: CSR, first: int, last: int) -> _Part:
 
 def _together(steps: Uint32s) -> Any:
     """Steps of 5 bits in one word, the first in the lowest bits."""
-    shifts = _STEPS * np.arange(steps.shape[1], dtype=np.uint32)
-    return np.bitwise_or.reduce(steps << shifts, axis=1)
+    word = steps[:, 0].copy()
+    for at in range(1, steps.shape[1]):
+        word |= steps[:, at] << np.uint32(_STEPS * at)
+    return word
 
 
 _WARPS = 16
