@@ -72,11 +72,6 @@ def test_useful_work_is_of_nonzeros_and_dense_work_of_all_and_everything_moves_o
         assert dense_work(problem(**changes), given) == dense
 
 
-def test_dense_libraries_are_bounded_by_the_dense_product_alone():
-    assert row_work("cublas", problem(), PRODUCT) == dense_work(problem(), PRODUCT)
-    assert row_work("sputnik", problem(), PRODUCT) == useful_work(problem(), PRODUCT)
-
-
 def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
     given = operands(4, 64, 128, b=(64, 8))
     shape = problem(k=64, source="balanced:0")

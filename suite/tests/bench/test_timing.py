@@ -139,6 +139,7 @@ def test_the_wall_cap_ends_a_slow_kernel_after_few_samples():
     assert not result.stable
     assert len(result.samples_us) == 3
     assert timer.clock.now < 10
+    assert len(run(timer, "cold", elsewhere=[timer.launch]).samples_us) == 4
 
 
 def test_the_wall_cap_ends_a_noisy_kernel_within_one_batch():

@@ -29,34 +29,36 @@ ARCHITECTURES = ("sm_70", "sm_86", "sm_90", "sm_120")
 MOST = 24
 """Plans of a problem."""
 SIZES = ((37, 203, 1), (37, 200, 8), (300, 400, 32), (256, 512, 64), (64, 96, 128), (500, 640, 17)) * 2
-MATRICES = list(zip(("uniform:1", "balanced:16:1", "cov:0.5:1") * 4, (0.5, 0.9, 0.75, 0.95) * 3, strict=True))
+MATRICES = list(zip((0.5, 0.9, 0.75, 0.95) * 3, ("uniform:1", "balanced:16:1", "cov:0.5:1") * 4, strict=True))
 LAYERS = (ConvShape(2, 8, 9, 7, 12, 3, 3, 1, 1), ConvShape(1, 16, 14, 14, 32, 3, 3, 1, 1, stride=2))
 
 
-def problems(kernel: Kernel) -> Iterator[Problem]:
-    """Of every operation and type of a kernel, on several kinds of matrix; of those whose code holds the matrix few."""
+def problems(kernel: Kernel) -> Iterator[tuple[Problem, Operands]]:
+    """Of every operation and type of a kernel, on several kinds of matrix; of those whose code holds the matrix few.
+
+    Numbers are the same on every machine, and 13 of them, as a codebook holds."""
     for op, dtype in ((op, dtype) for op in sorted(kernel.ops) for dtype in sorted(kernel.dtypes)):
         if op in ("conv1d", "conv2d", "depthwise"):
-            for one in LAYERS:
-                c = replace(one, height=1, r=1, pad_h=0) if op == "conv1d" else one
-                k, n = c.channels * c.r * c.s, c.batch * c.out_height * c.out_width
-                source = "pattern:top8:norm:1" if kernel.name == "pattern_conv" else "uniform:1"
-                yield Problem("t", "t", op, c.filters, k, n, 0.6, source, dtype, conv=c)
-            continue
-        for (m, k, n), (source, zeros) in list(zip(SIZES, MATRICES, strict=True))[: 2 if of_code(kernel) else 12]:
+            convs = [replace(one, height=1, r=1, pad_h=0) if op == "conv1d" else one for one in LAYERS]
+            source = "pattern:top8:norm:1" if kernel.name == "pattern_conv" else "uniform:1"
+            sizes = [(c.filters, c.channels * c.r * c.s, c.batch * c.out_height * c.out_width) for c in convs]
+            asked = [(*size, 0.6, source, c) for size, c in zip(sizes, convs, strict=True)]
+        else:
+            asked = [(*size, *of, None) for size, of in zip(SIZES, MATRICES, strict=True)][
+                : 2 if of_code(kernel) else 12
+            ]
+        for m, k, n, zeros, source, conv in asked:
             if kernel.name == "balanced":  # and, of a row, a vector that takes several passes
                 source, k = "balanced:16:1", 8192 if k == 200 else k
             m = k if op in ("attention", "sparse_softmax") else m
             k, n = (n, k) if op == "sddmm" else (k, {"spmv": 1, "attention": 32, "sparse_softmax": k}.get(op, n))
-            yield Problem("t", "t", op, m, k, n, zeros, source, dtype)  # type: ignore[arg-type]
-
-
-def operands_of(problem: Problem) -> Operands:
-    """Whose numbers are the same on every machine, and 13 of them, as a codebook holds."""
-    given = make_operands(problem)
-    whole = {name: np.resize(np.arange(-3, 4), one.shape).astype(one.dtype) for name, one in given.dense.items()}
-    values = np.resize([*range(-6, 0), *range(1, 8)], given.sparse.nnz).astype(given.sparse.values.dtype)
-    return replace(given, sparse=given.sparse.with_values(values), dense=whole)
+            problem = Problem("t", "t", op, m, k, n, zeros, source, dtype, conv=conv)  # type: ignore[arg-type]
+            given = make_operands(problem)
+            dense = {
+                name: np.resize(np.arange(-3, 4), one.shape).astype(one.dtype) for name, one in given.dense.items()
+            }
+            values = np.resize([*range(-6, 0), *range(1, 8)], given.sparse.nnz).astype(given.sparse.values.dtype)
+            yield problem, replace(given, sparse=given.sparse.with_values(values), dense=dense)
 
 
 def of_code(kernel: Kernel) -> bool:
@@ -78,8 +80,7 @@ def of_plan(plan: Plan) -> str:
 def kept(kernel: Kernel) -> tuple[str, str]:
     """How many plans, and their digest; each fits the architecture and has a name of its own."""
     found: list[str] = []
-    for problem in problems(kernel):
-        operands = operands_of(problem)
+    for problem, operands in problems(kernel):
         for arch in ARCHITECTURES[2:3] if of_code(kernel) else ARCHITECTURES:
             try:
                 plans = list(islice(kernel.plans(problem, operands, arch), MOST))

@@ -12,7 +12,7 @@ SEEDS = pytest.mark.parametrize("seed", range(40))
 
 @SEEDS
 def test_times_that_are_powers_of_what_is_kept_cross_where_the_powers_do(seed):
-    """And but for the two levels beside the crossing no time has a part in it."""
+    """And but for the two levels beside the last crossing no time has a part in it."""
     rng = np.random.default_rng(seed)
     levels = np.sort(rng.choice(np.arange(0.05, 0.99, 0.01), 6, replace=False))
     at, power = float(rng.uniform(levels[0] + 1e-6, levels[-1])), float(rng.uniform(0.1, 2.0))
@@ -22,21 +22,8 @@ def test_times_that_are_powers_of_what_is_kept_cross_where_the_powers_do(seed):
     ratios[between + 1 :] = rng.uniform(1.0, 5.0, levels.size - between - 1)
     points = [(float(levels[one]), float(ratios[one])) for one in rng.permutation(levels.size)]
     assert crossover(points) == pytest.approx(at)
-
-
-@SEEDS
-def test_a_crossover_lies_behind_the_last_level_where_sparse_is_slower(seed):
-    rng = np.random.default_rng(seed)
-    levels = rng.permutation(np.arange(1, 10) / 10)[: rng.integers(1, 6)]
-    points = [(float(level), float(rng.choice([0.5, 1.0, 2.0]))) for level in levels]
-    slower, faster = ([level for level, ratio in points if (ratio < 1) == one] for one in (True, False))
-    found = crossover(points)
-    if not slower:
-        assert found == ALWAYS
-    elif max(slower) == max(levels):
-        assert found == NEVER
-    else:
-        assert max(slower) < found <= min(level for level in faster if level > max(slower))
+    slower, faster = [(0.3, 2.0), (0.5, 0.9)], [(0.3, 1.0), (0.5, 1.2)]
+    assert [crossover(some) for some in (slower, slower[::-1], faster, faster[:1])] == [NEVER, NEVER, ALWAYS, ALWAYS]
 
 
 def test_a_crossover_in_words():
@@ -50,21 +37,19 @@ def test_a_crossover_in_words():
 def test_widths_cross_where_powers_of_the_width_do(seed):
     """Between the last width where sparse is ahead and the next, and past it; wider ones are not looked at."""
     rng = np.random.default_rng(seed)
-    widths = sorted(
-        {int(one) for one in 2 ** rng.uniform(0, 12, rng.integers(1, 7))} | {4096} if seed % 2 else {1, 7, 64}
-    )
+    widths = sorted({1, 7, 64, 4096, *map(int, 2 ** rng.uniform(0, 12, 3))})[: rng.integers(1, 8)]
     at, power = float(rng.uniform(1, 5000)), float(rng.uniform(0.1, 0.9))
     points = [(n, 5.0 * at**power / n**power, 5.0) for n in widths]  # dense over sparse time falls with the width
     points += [(WIDEST + 1, 1.0, 2.0 if at > 4096 else 0.1)]
     ahead, behind = [n for n in widths if n <= at], [n for n in widths if n > at]
     found = crossing([points[one] for one in rng.permutation(len(points))])
-    if ahead and behind:
-        assert found == Crossover(found.n, True, widths[0], widths[-1], ahead[-1], behind[0])
-        assert found.n == min(max(round(at), ahead[-1] + 1), behind[0])
-        assert ahead[-1] < found.told <= behind[0]
-        assert found.told in (found.n, float(f"{found.n:.1e}"))
-    else:
+    if not (ahead and behind):
         assert found == Crossover(None, bool(ahead), widths[0], widths[-1])
+        return
+    wanted = min(max(round(at), ahead[-1] + 1), behind[0])
+    assert found == Crossover(wanted, True, widths[0], widths[-1], ahead[-1], behind[0])
+    assert ahead[-1] < found.told <= behind[0]
+    assert found.told in (found.n, float(f"{found.n:.1e}"))
 
 
 def test_what_crosses_twice_crosses_for_good_at_the_last_and_equal_times_are_sparses():
@@ -73,5 +58,4 @@ def test_what_crosses_twice_crosses_for_good_at_the_last_and_equal_times_are_spa
     assert (found.sparse_wins, found.ahead, found.behind) == (False, 64, 256)
     assert crossing(points[1:2]).sparse_wins
     assert crossing([(WIDEST + 1, 1.0, 1.0)]) is None
-    assert Crossover(130, True, 1, 256, 128, 256).told == 130
-    assert [Crossover(n, True, 1, 256, 64, behind).told for n, behind in ((134, None), (128, 129))] == [130, 128]
+    assert [Crossover(n, True, 1, 256, 64, end).told for n, end in ((134, None), (128, 129))] == [130, 128]

@@ -135,7 +135,3 @@ def test_blocks_and_the_warps_of_a_block_get_near_equal_work():
     work = lengths[dealt].max(axis=3).sum(axis=2)
     assert work.max() < 1.02 * work.mean()
     assert work.sum(axis=1).max() < 1.005 * work.sum(axis=1).mean()
-
-
-def test_no_rows_are_dealt_as_empty_places():
-    assert (deal_bundles(np.empty(0, dtype=np.int64), 1, 2, 2, 4) == -1).all()

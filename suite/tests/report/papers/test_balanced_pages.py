@@ -34,10 +34,6 @@ TIMED: list[Timed] = [
 MINE = "balanced, the paper's mapping"
 
 
-def test_the_ideal_line_is_the_papers_equation() -> None:
-    assert pages.ideal_us(1110.0, 0.5, 10.0) == pytest.approx(560.0)
-
-
 def test_the_digitised_ideal_follows_from_the_published_dense_time() -> None:
     columns = ("sparsity", "ideal_b1_us", "ideal_b8_us")
     times = published.read("balanced_figure4_digitised", columns)

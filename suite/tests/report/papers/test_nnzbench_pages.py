@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,30 +116,6 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
     assert facts["whole steps at 70 % zeros", SPUTNIK, DENSE] == pytest.approx(60 / 36, rel=1e-5)
     assert facts["gradient of the weights at 90 % zeros", BEST, DENSE] == pytest.approx(20 / 3, rel=1e-5)
     assert not any(map(view.counted, training_step.STEPS))  # the weights' dense gradient has no zeros, and no level
-
-
-def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
-    some = records("training_step", STEP, keep=lambda p: not p.label.startswith("rnn2k_b32_input"))
-    view = view_of(tmp_path, "training_step", some)
-    facts = view.compare(STEPS_COMPARED)
-    assert set(facts[facts["group"] == "whole steps at 80 % zeros"]["n"]) == {9}
-
-
-def test_a_step_is_of_the_runs_of_its_parts(tmp_path: Path) -> None:
-    """Each problem is of one GPU, and every step at 90 % zeros adds problems of two."""
-    rows = [
-        dataclasses.replace(row, environment="environment-2.json")
-        if row.sparsity == 0.9 and "_forward_" in row.problem
-        else row
-        for row in records("training_step", STEP)
-    ]
-    for name in ("environment", "environment-2"):
-        text = json.dumps({"source": {"commit": "1"}, "worker": name})
-        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
-    fake_records.append(tmp_path / "records.csv", rows)
-    compared = View(load(tmp_path), training_step.training_step().attributes).compare(STEPS_COMPARED)
-    facts = compared.drop_duplicates("group").set_index("group")["one_run"]
-    assert (facts["whole steps at 80 % zeros"], facts["whole steps at 90 % zeros"]) == (True, False)
 
 
 def test_each_kernel_runs_the_part_that_it_is_for() -> None:

@@ -13,22 +13,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.papers.catalogue import page_of
 from nnzbench.papers.sputnik import ablations, products
 from nnzbench.report import render
-from nnzbench.results import crossover
 from nnzbench.results.result_set import nothing
-
-
-def test_a_crossover_lies_between_the_levels_around_it() -> None:
-    # half as fast with 40 % nonzeros, twice as fast with 10 %: as fast with 20 %, as is a time in proportion
-    assert crossover.crossover([(0.5, 0.5), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
-    assert crossover.crossover([(0.9, 2.0), (0.6, 0.5)]) == pytest.approx(0.8)
-    # faster at 0.5, slower again at 0.6: only the last crossing is one
-    assert crossover.crossover([(0.5, 2.0), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
-
-
-def test_a_crossover_outside_the_levels_is_only_bounded() -> None:
-    always, never = crossover.crossover([(0.5, 1.0), (0.9, 3.0)]), crossover.crossover([(0.5, 1.5), (0.9, 0.9)])
-    assert (crossover.text(always, 0.5, 0.9), crossover.text(never, 0.5, 0.9)) == ("below 50 %", "above 90 %")
-    assert crossover.text(crossover.crossover([]), 0.5, 0.9) == "–"
 
 
 def test_figure1_finds_where_the_curves_cross_and_sets_fp16_against_fp16_alone(tmp_path: Path) -> None:
