@@ -1,6 +1,5 @@
 """EIE's format against what it encodes, and both its kernels against float64 on the processor."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -63,13 +62,6 @@ def test_what_is_encoded_is_what_a_decoder_reads(lanes, part):
     again = decoded(cut, part, 100)
     assert again.pattern_hash() == coded.pattern.pattern_hash()
     assert np.array_equal(coded.codebook[again.values.astype(int)], coded.pattern.values)
-
-
-def test_padding_is_as_rare_as_chance_has_it():
-    """Of random places at density d, q^16/(1 - q^16) entries break runs for each nonzero of a long slice."""
-    pattern = load_sparse(Problem("t", "t", "spmv", 64, 20000, 1, 0.91, "codebook_uniform:0"))
-    cut = slices(Coded.of(pattern), 1, 20000)
-    assert cut.entries.size / pattern.nnz - 1 == pytest.approx(0.91**16 / (1 - 0.91**16), rel=0.03)
 
 
 def test_a_matrix_without_nonzeros_gives_zeros():
@@ -199,20 +191,6 @@ def inputs_case(m, k, inputs, dtype="f32", **rows):
     return replace(data, dense={"b": x})
 
 
-def test_entries_hold_the_columns_of_each_slice():
-    coded = Coded.of(inputs_case(70, 33, 1.0, empty=(3, 69), full=40).sparse)
-    entries, starts = eie.columns_of(coded, 32)
-    assert starts.shape == (3, 34)
-    dense = np.zeros((70, 33), np.float32)
-    for slice, begins in enumerate(starts):
-        for column, (first, end) in enumerate(itertools.pairwise(begins)):
-            rows = 32 * slice + (entries[first:end] >> 4)
-            assert (np.diff(rows) > 0).all()
-            dense[rows, column] = coded.codebook[entries[first:end] & 15]
-    assert np.array_equal(dense, coded.pattern.to_dense())
-
-
-# one row and column, an odd count of both, more columns than a block's, full columns, a slice of several rounds
 @pytest.mark.parametrize(
     ("m", "k", "inputs", "tiling", "dtype", "build"),
     [

@@ -58,16 +58,6 @@ def test_columns_beyond_16_bits_take_pairs_of_eight_bytes_and_the_variant_says_s
     check(plan, problem(data), data)
 
 
-def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full():
-    pieces = np.array([7, 5, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1])
-    first, blocks, joined = row_stream.place_pieces(pieces, 8)
-    assert (blocks, joined) == (5, 5)
-    taken = np.concatenate([np.arange(at, at + count) for at, count in zip(first, pieces, strict=True)])
-    assert np.unique(taken).size == taken.size
-    assert taken.max() < 8 * blocks
-    assert (first // 8 == (first + pieces - 1) // 8).all()
-
-
 def test_rows_stream_refuses_what_equal_slots_would_blow_up():
     rows, k = 40_000, 300_000
     offsets = np.concatenate([[0], k + np.arange(rows)])

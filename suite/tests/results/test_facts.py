@@ -179,16 +179,6 @@ def test_facts_are_those_of_brute_force(tmp_path, seed):
     assert len(alone) == len(joined) == sum(found["n"].xs("group 0", level="group"))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_of_equal_times_the_row_that_stands_for_its_kernel_is_taken(tmp_path, seed):
-    data = loaded(tmp_path, made(seed))
-    frame = data.frame
-    for name in NAMES:
-        mine = frame[(frame["kernel"] == name) & frame["selected"]].set_index(["problem", "policy"])["variant"]
-        taken = data.times(kernel(name)).set_index(["problem", "policy"])["variant"]
-        assert taken.to_dict() == mine.to_dict()
-
-
 def test_a_baseline_at_the_subjects_own_variant_is_that_one(tmp_path):
     rows = made(1)
     times = {(row.problem, row.policy, row.kernel, row.variant): row.median_us for row in rows}

@@ -7,7 +7,6 @@ import pytest
 from fake_records import select, timed
 
 from nnzbench.kernels.registry import known
-from nnzbench.results.records.record import frame_of
 from nnzbench.results.records.selection import CONTEST, fastest, superseded
 from nnzbench.results.selector import DEFAULT, Selector, best_dense, kernel, own, pick, rows_of
 
@@ -18,16 +17,6 @@ def row(variant, us, **changes):
 
 def chosen(rows):
     return [r.variant for r in select(rows) if r.selected]
-
-
-def test_dense_times_over_the_unpruned_matrix_stand_where_there_are_some():
-    """The pruned matrix takes less power: its time is kept and stands for nothing, on that problem."""
-    names = [("cublas", "f16_a"), ("cublas", "f16_a_unpruned"), ("cublaslt", "f16_b"), ("tensor_spmm", "f16_c")]
-    rows = [row(variant, us, kernel=kernel) for us, (kernel, variant) in enumerate(names, 1)]
-    assert chosen(rows) == ["f16_a_unpruned", "f16_b", "f16_c"]
-    more = [*rows, row("f16_a", 1.0, kernel="cublas", problem="q")]
-    assert chosen(more) == ["f16_a_unpruned", "f16_b", "f16_c", "f16_a"]
-    assert superseded(frame_of(rows)).tolist() == [True, False, False, False], "another library's time stands"
 
 
 def test_math_class_of_a_kernel_with_one_class_alone_is_that():

@@ -43,12 +43,3 @@ def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps():
     even = np.full(4096, 40)
     uneven = np.where(np.arange(4096) == 7, 4096, even)
     assert ring.tilings(wanted, uneven, "sm_90")[0].ksplit > ring.tilings(wanted, even, "sm_90")[0].ksplit
-
-
-def test_tilings_for_uneven_rows_average_many_rows_per_warp_and_read_further_ahead():
-    wanted = Problem("test", "test", "spmm", 8192, 2048, 128, 0.75, "uniform:0")
-    uneven = np.random.default_rng(0).gamma(4.0, 128.0, 8192).clip(0, 2048).astype(np.int64)
-    first = ring.tilings(wanted, uneven, "sm_90")[0]
-    even = ring.tilings(wanted, np.full(8192, 512), "sm_90")[0]
-    assert (first.row_steps, first.ksplit, first.read_ahead) == (4, 4, 4)
-    assert (even.ksplit, even.read_ahead) == (1, 2)

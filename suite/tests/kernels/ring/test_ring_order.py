@@ -8,7 +8,6 @@ import pytest
 from nnzbench.core.plan import Unsupported
 from nnzbench.kernels.ring.order import (
     Strands,
-    bundled,
     deadlines,
     deal_bundles,
     even_progress,
@@ -116,15 +115,6 @@ def test_a_byte_counts_the_units_of_a_step(nonzeros):
 
 
 LENGTHS = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)
-
-
-def test_bundles_hold_each_row_once_beside_rows_of_its_length():
-    rows, longest = bundled(LENGTHS[:1001], 128, 8)
-    assert sorted(rows[rows >= 0]) == list(range(1001))
-    assert (rows[126:] == -1).all()
-    assert (longest[126:] == 0).all()
-    assert np.array_equal(longest[:125], LENGTHS[rows[:125]].max(axis=1))
-    assert (longest[:124] - LENGTHS[rows[:124]].min(axis=1)).mean() < 0.05 * LENGTHS.mean()
 
 
 def test_blocks_and_the_warps_of_a_block_get_near_equal_work():

@@ -117,13 +117,6 @@ def test_strips_cover_every_entry_once(order):
         assert all((np.diff(lengths[groups == group]) <= 0).all() for group in range(5))
 
 
-def test_swizzled_strips_go_by_the_length_of_their_row_and_of_equals_the_first_comes_first():
-    many = matrix(300, 50)
-    strips = row_strips(many, 16, order="rows")
-    wanted = strips[np.lexsort([np.arange(len(strips)), -many.row_lengths[strips[:, 0]]])]
-    assert np.array_equal(row_strips(many, 16, "swizzle"), wanted)
-
-
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("k", [1, 7, 32, 64, 2048])
 def test_every_strip_fits_its_problem(k, itemsize):

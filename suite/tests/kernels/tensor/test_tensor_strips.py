@@ -74,21 +74,6 @@ def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
     assert not dealt_starts(np.zeros((1, 32), np.uint32)).any()
 
 
-def test_gathered_columns_of_the_same_banks_are_loaded_apart():
-    """Four columns of a group in one row leave two over: sixteen columns whose rows of B start in two banks."""
-    dense = np.zeros((32, 512), dtype=np.float16)
-    groups = np.arange(0, 512, 64)
-    for row, group in enumerate(groups):
-        dense[row, group : group + 4] = 1
-    packed = pack(CSR.from_dense(dense), 1, 512)
-    held = packed.stream[packed.offsets[4] :].ravel()
-    head = 32 + 16
-    assert held[head : head + 2].tolist() == [1, 1]  # steps, and that the step is narrow
-    slots = held[head + 4 : head + 20].view(np.uint16)
-    assert sorted(slots[:16]) == sorted([*(groups + 2), *(groups + 3)])
-    assert [set(slots[at : at + 8] % 8) for at in (0, 8)] == [{2, 3}] * 2
-
-
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.4, 1.0])
 @pytest.mark.parametrize(
     ("module", "block", "most", "sizes", "dtype"),
@@ -109,12 +94,6 @@ def test_packing_in_blocks_changes_nothing(module, block, most, sizes, dtype, de
     monkeypatch.setattr(module, block, most)
     for name, part in packed().items():
         assert np.array_equal(part, one[name]), name
-
-
-def test_chunks_of_tf32_are_as_long_as_they_say():
-    packed = tf32_strips.pack(matrix(75, 300, 0.1, full=3), 1, 32)
-    assert packed.panel_chunks[-1] == packed.offsets.size - 1
-    assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
 
 
 def test_values_that_are_zero_count_as_absent():
