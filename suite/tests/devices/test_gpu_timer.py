@@ -57,6 +57,7 @@ def test_an_interval_that_waited_for_the_host_is_taken_again_behind_more_delays(
     start = len(device.backend.log)
     assert take(0.001, 2) == pytest.approx([7.0] * 2)
     assert names(device, start).count("delay") == (0 if cold else 2)  # what precedes an interval anyway
+    assert names(device, start).count("k") == 2
 
 
 def test_a_host_that_is_too_slow_for_any_delay_does_not_hang_the_timer():

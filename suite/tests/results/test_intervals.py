@@ -1,11 +1,13 @@
 """The published 95 % interval of a mean of ratios, against the one that statistics has for it."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from nnzbench.results.groups import ALL, Group
-from nnzbench.results.table import _mean, _paired, _statistics, facts_of_pairs, tuning_gains
+from nnzbench.results.table import _mean, _paired, _statistics, facts_of_pairs, spread, tuning_gains
 
 
 @pytest.mark.parametrize("geometric", [False, True])
@@ -76,3 +78,11 @@ def test_tuning_gained_what_the_fastest_first_choice_took_longer_where_it_was_do
     found = tuning_gains(made.assign(math="f32", policy="hot", superseded=False))
     assert found[["kernel", "math", "policy", "n"]].to_numpy().tolist() == [["ring", "f32", "hot", 2]]
     assert found["gain"].tolist() == pytest.approx([np.sqrt(5 / 2 * 4)])
+
+
+def test_a_spread_is_of_two_problems_or_more_that_are_alike():
+    rows = [("a", 1.0), ("b", 2.0), ("a", 3.0), ("c", 4.0), ("c", 4.0), ("c", 7.0)]
+    cells = pd.DataFrame(rows, columns=["size", "median_us"]).assign(subject="s", policy="hot")
+    found = spread(SimpleNamespace(cells=lambda _: cells), [], ["size"]).set_index("size")
+    assert found["slowest"].to_dict() == pytest.approx({"a": 3.0, "c": 7 / 4})
+    assert found["deviation"].to_dict() == pytest.approx({"a": np.sqrt(2) / 2, "c": np.sqrt(3) / 5})
