@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy  # its parts are loaded when they are first used
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 

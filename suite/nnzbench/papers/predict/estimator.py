@@ -89,6 +89,8 @@ class Carry:
     """Fraction that nine in ten of such times, held out GPU by GPU, are within."""
 
 
+_STRIP = 64
+"""Rows whose likeness to others stays in the cache."""
 Table = dict[str, Floats]
 _SIZES = ("m", "k", "n", "nnz")
 
@@ -178,7 +180,12 @@ class Model:
 
     @cached_property
     def _alike(self) -> Floats:
-        return _likeness(_octaves(self._places, self._places), self.kinds, self.kinds)
+        """The upper half: the other is the same, and no factor of Cholesky asks for it."""
+        places, kinds, found = self._places, self.kinds, np.zeros((len(self._us), len(self._us)))
+        for at in range(0, len(found), _STRIP):
+            some = slice(at, at + _STRIP)
+            found[some, at:] = _likeness(_octaves(places[some], places[at:]), kinds[some], kinds[at:])
+        return found
 
     @cached_property
     def _fitted(self) -> _Fit:
@@ -326,7 +333,8 @@ class _Fit:
         self._least_us = min(least_us, float(us.min()))
         self._constants = fit_constants(table, us, self._least_us)
         beyond = np.log(us / self._sum(table))
-        noisy = alike + NOISE**2 * np.eye(us.size)
+        noisy = alike.copy()
+        np.fill_diagonal(noisy, noisy.diagonal() + NOISE**2)
         weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)
         self._weights: Floats = np.asarray(weights, np.float64)
 
