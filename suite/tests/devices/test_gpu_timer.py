@@ -87,11 +87,13 @@ def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
 
 def test_what_is_enqueued_is_done_where_the_gpu_has_come_behind_it():
     device = open_fake()
-    timer, start = device.timer, len(device.backend.log)
+    timer, start, told = device.timer, len(device.backend.log), []
     done = timer.enqueue(run_of(device))
     assert names(device, start) == ["k", "record"]
     device.backend.host_ms += 100.0
     assert done()
+    timer.elapsed_us(lambda: told.append(done()))
+    assert told == [True], "whatever is timed since"
 
 
 def test_a_graph_holds_the_launches_and_runs_nothing_while_captured():

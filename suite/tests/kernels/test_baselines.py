@@ -59,6 +59,13 @@ def test_every_nonzero_is_in_one_part_and_in_the_slot_of_its_column():
     assert (np.bincount(tiling.tiles[:, 0]) >= 4).all()  # 290 full columns are 4 tiles of 64 and a bit
 
 
+def test_rows_are_uneven_from_the_artifacts_variances_on():
+    """Of a row of d nonzeros beside an empty one it is d^2 / 4: plain below 40, long rows split from 200 on."""
+    rows = [untiled(CSR.from_dense(np.arange(40) < np.array([[0], [more]], np.float32))) for more in range(40)]
+    assert [one.plain for one in rows] == [more < 13 for more in range(40)]
+    assert [one.long_rows for one in rows] == [more >= 29 for more in range(40)]
+
+
 def test_a_tile_needs_three_quarters_of_its_slots_and_16_nonzeros_a_column():
     heavy = np.zeros((128, 64), np.float32)
     heavy[:16, :48] = 1
