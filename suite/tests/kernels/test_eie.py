@@ -102,12 +102,6 @@ def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs():
     check(data, one)
 
 
-def test_x_has_no_more_places_than_the_longest_slice_reaches():
-    """The rows that fill up a warp reach no further than their padding."""
-    one = Coded.of(CSR.from_dense(np.ones((1, 8), np.float32)))
-    assert eie.pack(slices(one, 8, 8), 8).places == 8
-
-
 def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns():
     for kernel, data, words in (
         (eie.eie, spmm_operands(matrix(4, 64), 1), "more than 15 different values"),

@@ -44,9 +44,8 @@ def problems(kernel: Kernel) -> Iterator[tuple[Problem, Operands]]:
             sizes = [(c.filters, c.channels * c.r * c.s, c.batch * c.out_height * c.out_width) for c in convs]
             asked = [(*size, 0.6, source, c) for size, c in zip(sizes, convs, strict=True)]
         else:
-            asked = [(*size, *of, None) for size, of in zip(SIZES, MATRICES, strict=True)][
-                : 2 if of_code(kernel) else 12
-            ]
+            asked = [(*size, *of, None) for size, of in zip(SIZES, MATRICES, strict=True)]
+            asked = asked[:2] if kernel.name.startswith("sparsert") else asked
         for m, k, n, zeros, source, conv in asked:
             if kernel.name == "balanced":  # and, of a row, a vector that takes several passes
                 source, k = "balanced:16:1", 8192 if k == 200 else k
@@ -59,10 +58,6 @@ def problems(kernel: Kernel) -> Iterator[tuple[Problem, Operands]]:
             }
             values = np.resize([*range(-6, 0), *range(1, 8)], given.sparse.nnz).astype(given.sparse.values.dtype)
             yield problem, replace(given, sparse=given.sparse.with_values(values), dense=dense)
-
-
-def of_code(kernel: Kernel) -> bool:
-    return kernel.name.startswith("sparsert")
 
 
 def of_plan(plan: Plan) -> str:
@@ -81,7 +76,7 @@ def kept(kernel: Kernel) -> tuple[str, str]:
     """How many plans, and their digest; each fits the architecture and has a name of its own."""
     found: list[str] = []
     for problem, operands in problems(kernel):
-        for arch in ARCHITECTURES[2:3] if of_code(kernel) else ARCHITECTURES:
+        for arch in ARCHITECTURES[2:3] if kernel.name.startswith("sparsert") else ARCHITECTURES:
             try:
                 plans = list(islice(kernel.plans(problem, operands, arch), MOST))
             except Unsupported as reason:
