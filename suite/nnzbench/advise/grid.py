@@ -6,7 +6,6 @@ Kernels that take layers of certain sizes alone are left out: a point stands for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from nnzbench.advise.layer import load
 from nnzbench.advise.recorded import LEAST_CERTAIN, Recorded
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about
-from nnzbench.papers.predict.estimator import FAR, Floats, Model, Sizes
+from nnzbench.papers.predict.estimator import Floats, Model, Sizes
 from nnzbench.results.records.describe import UNSTRUCTURED
 
 SIZES = tuple(2**at for at in range(8, 16))
@@ -43,12 +42,14 @@ _COLUMNS, _NONZEROS = (np.array([getattr(one, name) for one in _POINTS]) for nam
 
 class _Times(NamedTuple):
     us: Floats
-    """Not a number where the kernel refuses the layer."""
     guess: NDArray[np.bool_]
+    refused: NDArray[np.bool_]
     within: tuple[float, float]
     """At one column, and at more."""
     narrowest: int
     """Fewer columns take as long as so many."""
+    most: int | None
+    """Nonzeros that its code has room for."""
 
 
 def grids(recorded: Recorded, dtype: DType) -> dict[str, dict[str, Any]]:
@@ -76,9 +77,9 @@ def _times(kernel: str, model: Model, vectors: Model | None, taken: NDArray[np.b
         nearer = vectors.distances(some) < model.distances(some)
         us[at[nearer]], guess[at[nearer]] = (found[nearer] for found in _estimates(vectors, some, 1))
         within[0] = max(within[0], vectors.within() if nearer.any() else 0.0)
-    most = model.rows["nnz"].max() if about(kernel).weights_in_code else math.inf
-    us[~(taken & (most >= _NONZEROS)) & (not dense)] = math.nan
-    return _Times(us, guess, (within[0], within[1]), model.widened(_POINTS[0]) or 1)
+    most = int(model.rows["nnz"].max()) if about(kernel).weights_in_code else None
+    refused = ~(taken & (most is None or most >= _NONZEROS)) & (not dense)
+    return _Times(us, guess, refused, (within[0], within[1]), model.widened(_POINTS[0]) or 1, most)
 
 
 def _estimates(model: Model, sizes: Sequence[Sizes], step: int) -> tuple[Floats, NDArray[np.bool_]]:
@@ -89,29 +90,33 @@ def _estimates(model: Model, sizes: Sequence[Sizes], step: int) -> tuple[Floats,
 
 
 def _grid(times: Mapping[tuple[str, str], _Times], policy: str, dtype: DType) -> dict[str, Any]:
-    """`kernels`: label, `within`, `narrowest`. Of each point the `dense` and the `sparse` kernel of the verdict (its
-    place in `kernels`; none where its time is a guess), `STEPS` of the logarithms of their times, and whether sparse
-    has the shorter time and is not chosen, as a `guess` or since it is slower `cold`."""
+    """Of each point the `dense` and the `sparse` kernel of the verdict (places in `kernels`; none where nothing is
+    recorded near), and whether the sparse one is slower `cold` alone. `kernels`: label, `within`, `narrowest`, `most`,
+    and if it is any point's, `STEPS` of the logarithms of its times at all points, each as what it is more than the
+    one before."""
     mine = {kernel: one for (kernel, of), one in times.items() if of == policy}
-    columns: dict[str, list[Any]] = {name: [] for name in ("dense", "dense_us", "sparse", "sparse_us", "doubt")}
+    names = list(mine)
+    columns: dict[str, list[Any]] = {"dense": [], "sparse": [], "cold": []}
     for at, sizes in enumerate(_POINTS):
         entries = []
         for kernel, known in mine.items():
-            if not math.isnan(us := float(known.us[at])):
-                streamed, cold = policy == "stream", times.get((kernel, "cold"))
+            if not known.guess[at] and not known.refused[at]:
+                us, streamed, cold = float(known.us[at]), policy == "stream", times.get((kernel, "cold"))
                 as_width = known.narrowest if sizes.n < known.narrowest else None
                 entry = Entry(
                     kernel, dtype, hot_us=None if streamed else us, stream_us=us if streamed else None,
                     cold_us=None if streamed or cold is None else float(cold.us[at]), as_width=as_width,
-                    within=None if as_width else known.within[sizes.n > 1], guess=FAR if known.guess[at] else "",
+                    within=None if as_width else known.within[sizes.n > 1],
                 )  # fmt: skip
                 entries.append(entry)
         width = Width(sizes.n, ranked(entries))
         verdict = Answer("", "spmm", dtype, sizes.m, sizes.k, sizes.nnz, "", True, (width,)).verdict(width)
         sparse = next((one for one in (verdict.chosen, verdict.other) if one and not one.dense), None)
-        columns["doubt"].append(verdict.reason if verdict.reason in ("guess", "cold") else "")
+        columns["cold"].append(int(verdict.reason == "cold"))
         for side, one in (("dense", width.baseline(dtype)), ("sparse", sparse)):
-            columns[side].append(None if one is None or one.guess else list(mine).index(one.kernel))
-            columns[f"{side}_us"].append(None if one is None else round(STEPS * math.log2(one.us or 1.0)))
-    kernels = [(Entry(name, dtype).label, one.within, one.narrowest) for name, one in mine.items()]
+            columns[side].append(names.index(one.kernel) if one else None)
+    used, kernels = {*columns["dense"], *columns["sparse"]}, []
+    for place, (kernel, known) in enumerate(mine.items()):
+        steps = np.diff(np.rint(STEPS * np.log2(known.us)).astype(int), prepend=0).tolist() if place in used else []
+        kernels.append((Entry(kernel, dtype).label, known.within, known.narrowest, known.most, steps))
     return {"kernels": kernels, **columns}

@@ -43,21 +43,28 @@ const estimatedLayer = ({ axes, steps }, grids, asked) => {
   }
   corners = corners.filter(([, weight]) => weight > 1e-6).sort(([, a], [, b]) => b - a);
   const nearest = corners[0][0];
+  // of the kernels that a corner has the fastest; where they refuse as many nonzeros, or are far, the others
   const side = (grid, name) => {
-    const times = grid[`${name}_us`];
-    if (grid[name][nearest] === null || corners.some(([point]) => times[point] === null)) return null;
-    const [label, within, narrowest] = grid.kernels[grid[name][nearest]];
-    const us = 2 ** (corners.reduce((sum, [point, weight]) => sum + weight * times[point], 0) / steps);
-    return { label, us, within: asked.columns < narrowest ? null : within[asked.columns > 1 ? 1 : 0] };
+    const nonzeros = asked.rows * asked.inner * (1 - asked.zeros / 100);
+    const able = new Set(corners.map(([point]) => grid[name][point]).filter((one) => one !== null && nonzeros <= (grid.kernels[one][3] ?? Infinity)));
+    if (grid[name][nearest] === null || !able.size) return null;
+    const times = [...able].map((one) => {
+      const [label, within, narrowest, , differences] = grid.kernels[one];
+      let time = 0;
+      const all = differences.map((more) => (time += more));
+      const us = 2 ** (corners.reduce((sum, [point, weight]) => sum + weight * all[point], 0) / steps);
+      return { label, us, within: asked.columns < narrowest ? null : within[asked.columns > 1 ? 1 : 0] };
+    });
+    return times.sort((one, other) => one.us - other.us)[0];
   };
-  const found = Object.entries(grids).map(([policy, grid]) => ({ policy, dense: side(grid, "dense"), sparse: few ? null : side(grid, "sparse"), doubt: grid.doubt[nearest] }));
-  const { doubt, ...told } = found.find((one) => one.dense && one.sparse) ?? found.find((one) => one.dense) ?? {};
+  const found = Object.entries(grids).map(([policy, grid]) => ({ policy, dense: side(grid, "dense"), sparse: few ? null : side(grid, "sparse"), cold: grid.cold[nearest] }));
+  const { cold, ...told } = found.find((one) => one.dense && one.sparse) ?? found.find((one) => one.dense) ?? {};
   const { dense, sparse } = told;
   if (!dense) return null;
   if (!sparse) return { ...told, verdict: few ? "few zeros" : "far" };
   const [less, more] = sparse.us <= dense.us ? [sparse, dense] : [dense, sparse];
   const surely = SURELY * less.us <= more.us;
-  if (less === sparse && (doubt || (sparse.within === null && !surely))) return { ...told, verdict: doubt || "guess" };
+  if (less === sparse && (cold || (sparse.within === null && !surely))) return { ...told, verdict: cold ? "cold" : "guess" };
   const likely = less.within !== null && more.within !== null && less.us * (1 + less.within) >= more.us / (1 + more.within);
   return { ...told, verdict: likely && !surely ? "even" : less === sparse ? "sparse" : "dense", likely };
 };
