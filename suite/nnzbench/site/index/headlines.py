@@ -172,7 +172,7 @@ def _again(views: Mapping[str, View]) -> list[float]:
     """How far ratios of `TWICE` at `WIDTHS` and `LEVELS` were off, relatively, where they were recorded again: of the
     same weights and columns, in an experiment of another run."""
     found = []
-    for view in views.values():
+    for view in views.values() if TWICE in views else ():
         ratios = pairs(view.data, (written_here("f16"),), (FP16,))
         ratios = ratios[(ratios["policy"] == "stream") & ratios["tuned"]]
         of = view.frame.loc[view.frame["pattern_hash"] != "", ["problem", "pattern_hash", "n"]].drop_duplicates(
@@ -180,6 +180,8 @@ def _again(views: Mapping[str, View]) -> list[float]:
         )
         ratios = ratios.merge(of).merge(view.data.problems[["problem", "level"]])
         found.append(ratios[ratios["n"].isin(WIDTHS) & ratios["level"].isin(LEVELS)].assign(of=view.results.experiment))
+    if not found:
+        return []
     every = pd.concat(found)
     first, others = (every[(every["of"] == TWICE) == mine] for mine in (True, False))
     both = first.merge(others, on=["pattern_hash", "n"], suffixes=("", "_again"))
