@@ -135,7 +135,7 @@ def test_of_long_results_some_rows_are_compared_and_of_other_operations_nothing(
     operands = make_operands(problem())
     wide = operands.dense["b"][:, :1].repeat(one.n, axis=1)
     known = moved(one, type(operands)(operands.sparse, {"b": wide}, ""), reference_of(operands, one.n))
-    assert len(set(known.rows)) == 16
+    assert len(set(known.rows)) == 16 < max(known.rows)
     assert moved(problem(op="sddmm"), operands, None) is None
 
 

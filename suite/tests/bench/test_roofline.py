@@ -173,9 +173,11 @@ def test_a_recorded_row_has_the_roofline_that_a_new_one_gets(kernel, peaks):
         assert recorded_us(row, peaks) == limit / 2
 
 
-@pytest.mark.parametrize("op", ["sddmm", "pointwise", "attention"])
+@pytest.mark.parametrize("op", ["sddmm", "pointwise", "attention", "depthwise"])
 def test_a_recorded_row_whose_sizes_do_not_tell_its_work_keeps_its_roofline(op):
     one = problem(op=op, m=6, k=6)
+    if op == "depthwise":
+        one = problem(op=op, m=3, k=9, n=25, conv=ConvShape(1, 3, 5, 5, 3, 3, 3, 1, 1, groups=3))
     row = row_of("sputnik", one, make_operands(one), "", "hot", SLOW_MEMORY)
     row.limit_us = 1e12
     assert recorded_us(row, SLOW_MEMORY) == 1e12
@@ -311,7 +313,10 @@ def test_rates_that_can_not_be_measured_are_unknown(monkeypatch):
         raise Unsupported("no cuBLAS")
 
     monkeypatch.setattr("nnzbench.kernels.vendor.support.load_bindings", missing)
+    floors = {"hot": 1.0, "cold": 3.0}
+    monkeypatch.setattr(peaks, "measure", lambda timer, run, policy: SimpleNamespace(median=floors[policy]))
     measured = peaks.measure_peaks(fake_gpu(monkeypatch, GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 0)})))
     assert measured.tf32_tflops is None
     assert measured.f16_tflops is None
+    assert {policy: measured.floor_us(policy) for policy in floors} == floors
     assert measured.copy_gbs > 0

@@ -72,11 +72,11 @@ def test_each_place_has_as_many_samples_and_only_what_they_spread_at_one_keeps_a
     assert len(result.samples_us) < 25
     assert sum(us < 10.5 for us in result.samples_us) == len(result.samples_us) / 2
     assert (result.q1, result.median, result.q3) == pytest.approx((10.0, 10.5, 11.0), rel=2e-3)
-    rule = StoppingRule(max_samples=51, max_seconds=1e9)
+    rule = StoppingRule(max_samples=49, max_seconds=1e9)
     wild = at(10.0, iter(np.random.default_rng(2).normal(0.0, 0.1, 1000).tolist()))
     unsure = measure(timer, wild, "cold", rule, clock=timer.clock, elsewhere=[wild])
     assert not unsure.stable
-    assert 50 <= len(unsure.samples_us) <= 52
+    assert len(unsure.samples_us) == 50
 
 
 def test_hot_samples_of_a_place_follow_launches_at_it():
@@ -100,12 +100,6 @@ def test_cold_leaves_the_overwrite_outside_and_captures_nothing():
     result = run(timer, "cold")
     assert result.median == pytest.approx(7.0)
     assert {call[0] for call in timer.calls} == {"cold", "elapsed"}
-
-
-def test_a_stable_kernel_stops_soon_after_the_least_number_of_samples():
-    result = run(timer_of(itertools.repeat(10.0)), "cold")
-    assert result.stable
-    assert 15 <= len(result.samples_us) < 30
 
 
 def test_a_candidate_that_is_slower_for_certain_is_measured_less_precisely_than_one_that_may_win():

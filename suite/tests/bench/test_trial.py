@@ -58,6 +58,15 @@ def test_a_result_is_held_to_its_tolerance_before_and_after_timing(tmp_path, sha
     assert error == pytest.approx(share * TOLERANCE["f32"], rel=1e-4)
 
 
+def test_a_candidate_may_have_a_tolerance_of_its_own(tmp_path):
+    class Rounds(Reads):
+        def candidates(self, *asked):
+            return (replace(one, tolerance="tf32") for one in super().candidates(*asked))
+
+    sweep(tmp_path, Rounds(off(2.0), off(2.0)))
+    assert {(row.status, row.math) for row in rows(tmp_path)} == {("ok", "f32")}
+
+
 def test_the_same_bits_at_other_places_are_another_result(tmp_path):
     def turned(value, scale):
         return np.ascontiguousarray(value).ravel().reshape(value.shape, order="F")

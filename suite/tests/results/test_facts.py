@@ -24,7 +24,7 @@ POLICIES = ("hot", "cold")
 BEGINNINGS = {"cases": r"([ab])_", "level": 90.0}
 GROUPS = (
     Group(), Group(op="spmm", level=90.0, columns=8), Group(like="a_*", where="n > 8 and batch == 1", level=70.0),
-    Group(level=70.0, counted=True),
+    Group(level=70.0, counted=True), Group(parts=("x", "y"), level=90.0, statistic="mean", counted=True),
     Group(columns=8, statistic="mean"), Group(level=90.0, statistic="mean", counted=True), Group(statistic="total"),
     Group(op="spmv", statistic="total", counted=True), Group(level=90.0, statistic="total", counted=True),
     Group(ideal=True, level=70.0), Group(parts=("x", "y"), level=90.0), Group(parts=("x", "y"), level=70.0, columns=16),
@@ -55,7 +55,7 @@ def made(seed):
                 told["environment"] = str(rng.choice(["environment.json", "environment-2.json"], p=[0.8, 0.2]))
             for policy, variant in itertools.product(POLICIES, ("f32_a", "f32_b")):
                 times = dict.fromkeys(("median_us", "q1_us", "q3_us"), us * float(rng.choice([1.0, 2.0, 3.0])))
-                floor = {"floor_us": 0.1 if policy == "hot" else 0.3, "limit_us": 0.5}
+                floor = {"floor_us": {"hot": 0.1, "cold": 0.3}[policy] if number % 5 else None, "limit_us": 0.5}
                 one = {"problem": f"{label}_{number}", "kernel": name, "variant": variant, "policy": policy}
                 if there:
                     rows.append(record(**one, **times, **floor, **sizes, **told, search=search))
@@ -123,7 +123,7 @@ def wanted_of(group, rows, subject, baseline, policy):
         if group.baseline_like in ("", group.like) and below.keys() != above.keys():
             return None
         below, above = ({0: added([*side.values()], group.counted)} if side else {} for side in (below, above))
-    cases = below.keys() & above.keys()
+    cases = {case for case in below.keys() & above.keys() if not group.ideal or below[case][2].floor_us}
     if not cases:
         return None
     us, over, weights = ([side[case][at] for case in cases] for side, at in ((below, 0), (above, 0), (below, 1)))

@@ -164,6 +164,11 @@ def test_every_body_is_in_the_jump_table_and_runs():
     assert kernel.reached == set(range(len(kernel.code)))
 
 
+def test_rows_without_nonzeros_are_in_no_tile():
+    tiles = assign_rows(random_matrix(20, 50, empty=tuple(range(10))), 5)
+    assert [len(one) for one in tiles] == [5, 5]
+
+
 def test_parts_have_equal_work_and_tiles_equal_nonzeros():
     matrix = random_matrix(256, 256, 0.1)
     schedule = make_schedule(matrix, Tiling(32, parts=8))
