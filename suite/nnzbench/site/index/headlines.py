@@ -258,9 +258,10 @@ def _sentences(found: Mapping[Line, Sequence[Any]], views: Mapping[str, View]) -
     for line in found:
         if line.sizes and (view := views.get("llm_layers")):
             mine = _crossed(view, line.sizes, int(line.columns))
-            crossed.setdefault(line.layers, []).extend(f"{one} at {line.columns}" for one in mine)
+            words = line.columns + " column" * (line.columns == "1")
+            crossed.setdefault(line.layers, []).extend(f"{one} at {words}" for one in mine)
     if told := "; ".join(f"{layers}, {', '.join(texts)}" for layers, texts in crossed.items() if texts):
-        yield f"**Pruning beats dense fp16** from so many zeros on, at so many columns: {told}."
+        yield f"**Pruning beats dense fp16** from so many zeros on: {told}."
     for at, head in list(enumerate(HEADS))[len(LEVELS) - 1 :]:
         lost: dict[str, str] = {}
         for line, made in found.items():
