@@ -38,7 +38,7 @@ def test_widths_cross_where_powers_of_the_width_do(seed):
     """Between the last width where sparse is ahead and the next, and past it; wider ones are not looked at."""
     rng = np.random.default_rng(seed)
     widths = sorted({1, 7, 64, 4096, *map(int, 2 ** rng.uniform(0, 12, 3))})[: rng.integers(1, 8)]
-    at, power = float(rng.uniform(1, 5000)), float(rng.uniform(0.1, 0.9))
+    at, power = float(2 ** rng.uniform(-2, 13)), float(rng.uniform(0.1, 0.9))
     points = [(n, 5.0 * at**power / n**power, 5.0) for n in widths]  # dense over sparse time falls with the width
     points += [(WIDEST + 1, 1.0, 2.0 if at > 4096 else 0.1)]
     ahead, behind = [n for n in widths if n <= at], [n for n in widths if n > at]

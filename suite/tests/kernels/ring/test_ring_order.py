@@ -9,7 +9,6 @@ from nnzbench.core.plan import Unsupported
 from nnzbench.kernels.ring.order import (
     Strands,
     deadlines,
-    deal_bundles,
     even_progress,
     in_bundles,
     lay_out,
@@ -115,13 +114,3 @@ def test_a_byte_counts_the_units_of_a_step(nonzeros):
 
 
 LENGTHS = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)
-
-
-def test_blocks_and_the_warps_of_a_block_get_near_equal_work():
-    lengths = np.random.default_rng(1).integers(50, 150, 4096)
-    dealt = deal_bundles(lengths, 16, 8, 4, 8)
-    assert dealt.shape == (16, 8, 4, 8)
-    assert sorted(dealt.ravel()) == list(range(lengths.size))
-    work = lengths[dealt].max(axis=3).sum(axis=2)
-    assert work.max() < 1.02 * work.mean()
-    assert work.sum(axis=1).max() < 1.005 * work.sum(axis=1).mean()
