@@ -137,7 +137,7 @@ def headline(folder: Path) -> str:
         for line, made in found.items()
     ]  # fmt: skip
     page = f"{root}/{folder.name}/prune_or_quantise/README.md"
-    wins = f", Marlin's neither ([who wins]({page}))" if "prune_or_quantise" in views else ""
+    wins = f", not even Marlin's ([who wins]({page}))" if "prune_or_quantise" in views else ""
     told = (
         "Times as fast as the best dense fp16 product; in the last three columns, with 90 % zeros, as dense FP8, as "
         "PyTorch's INT4 and as 4-bit weights and scales read at a copy's bandwidth, which no kernel timed here reaches"
