@@ -7,6 +7,7 @@ Kernels that take layers of certain sizes alone are left out: a point stands for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,12 @@ from nnzbench.advise.answer import Answer, Entry, Width, ranked
 from nnzbench.advise.estimate import Takers
 from nnzbench.advise.layer import load
 from nnzbench.advise.recorded import LEAST_CERTAIN, Recorded
+from nnzbench.advise.recorded import load as load_records
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.registry import about
 from nnzbench.papers.predict.estimator import Floats, Model, Sizes
 from nnzbench.results.records.describe import UNSTRUCTURED
+from nnzbench.results.records.record import RecordError
 
 SIZES = tuple(2**at for at in range(8, 16))
 """Rows, and columns of the matrix."""
@@ -35,6 +38,8 @@ STEPS = 256
 """Of a time's logarithm to base 2: to 0.3 %."""
 _ODD = "600x600@0.9"
 """A layer of sizes that few tiles divide: what takes it takes others."""
+POINTS = {"axes": [SIZES, SIZES, WIDTHS, SHARES], "steps": STEPS}
+"""As the page has them."""
 _AT_ONCE = 1024
 _POINTS = [Sizes(m, k, n, round(share * m * k)) for m in SIZES for k in SIZES for n in WIDTHS for share in SHARES]
 _COLUMNS, _NONZEROS = (np.array([getattr(one, name) for one in _POINTS]) for name in ("n", "nnz"))
@@ -50,6 +55,15 @@ class _Times(NamedTuple):
     """Fewer columns take as long as so many."""
     most: int | None
     """Nonzeros that its code has room for."""
+
+
+def of_gpu(reports: Path, gpu: str) -> dict[str, Any]:
+    """By arithmetic the `grids` of a GPU's records; nothing where too little is recorded, or is refused."""
+    try:
+        known = load_records(gpu, [reports])
+    except RecordError:
+        return {}
+    return {dtype: found for dtype in DTYPES if (found := grids(known, dtype))}
 
 
 def grids(recorded: Recorded, dtype: DType) -> dict[str, dict[str, Any]]:

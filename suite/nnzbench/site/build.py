@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.advise import grid, recorded
 from nnzbench.core.progress import RunProgress
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
@@ -33,6 +32,7 @@ from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import headlines
 from nnzbench.site.index import page as html
+from nnzbench.site.index.data import NO_ESTIMATES, Estimates
 
 NOT_RECORDED = "not recorded yet"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -76,6 +76,7 @@ def build(
     progress: RunProgress | None = None,
     workers: int = 1,
     readme: bool = False,
+    estimates: Estimates = NO_ESTIMATES,
 ) -> list[Built]:
     """Rebuilds the pages of `experiments` (all known and recorded ones for none) and index.html, all below `reports`.
 
@@ -104,7 +105,7 @@ def build(
     beside = [folder for every in everything.values() for folder in every if folder not in pages]
     pages |= {folder: Job(f"{folder.parent.name}/{folder.name}", _entry_of, (folder,)) for folder in beside}
     measured = sorted({folder.parent.name for every in everything.values() for folder in every} - {CpuDevice.gpu})
-    pages |= {reports / gpu: Job(f"estimates of {gpu}", _estimates, (reports, gpu)) for gpu in measured}
+    pages |= {reports / gpu: Job(f"estimates of {gpu}", estimates.of_gpu, (reports, gpu)) for gpu in measured}
     jobs = [*pages.values()]
     jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs if name != CpuDevice.gpu]
     progress = progress or RunProgress()
@@ -126,7 +127,8 @@ def build(
     if everything:
         progress.step(html.NAME)
         made = {folder: done[folder][2] for folder in folders} | {folder: done[folder] for folder in beside}
-        order = draw_index(reports, everything, covered, made, {gpu: done[reports / gpu] for gpu in measured})
+        at_hand = {gpu: done[reports / gpu] for gpu in measured}
+        order = draw_index(reports, everything, covered, made, estimates, at_hand)
         if readme:
             headlines.write_headline(reports, order)
         progress.advance()
@@ -138,11 +140,12 @@ def draw_index(
     everything: Mapping[str, Sequence[Path]],
     covered: Mapping[str, coverage.Counted],
     made: Mapping[Path, html.Entry | None] = MappingProxyType({}),
-    estimates: Mapping[str, Any] = MappingProxyType({}),
+    estimates: Estimates = NO_ESTIMATES,
+    estimated: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[str]:
     """Writes index.html on everything that `find` finds; GPUs in its order, the most fully recorded first.
 
-    `covered` has what is counted already, `made` and `estimates` what is at hand; a GPU whose records are refused comes
+    `covered` has what is counted already, `made` and `estimated` what is at hand; a GPU whose records are refused comes
     last.
     """
     counted = dict(covered)
@@ -150,8 +153,8 @@ def draw_index(
         with suppress(RecordError):
             counted[gpu] = coverage.of_gpu(reports, gpu, {})
     order = sorted(counted, key=lambda gpu: coverage.rank(gpu, counted[gpu].cells))
-    known = {gpu: estimates[gpu] if gpu in estimates else _estimates(reports, gpu) for gpu in order}
-    html.write(reports, list(EXPERIMENTS), everything, order, made, known)
+    known = {gpu: estimated[gpu] if gpu in estimated else estimates.of_gpu(reports, gpu) for gpu in order}
+    html.write(reports, list(EXPERIMENTS), everything, order, made, known, estimates.points)
     return order
 
 
@@ -200,15 +203,6 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
     view = View(results, page.attributes)
     path = render.draw(page, view, lacking, coverage.gaps(counted))
     return Built(results.experiment, results.gpu, "built", path), counted, html.entry(page, view)
-
-
-def _estimates(reports: Path, gpu: str) -> dict[str, Any]:
-    """By arithmetic what index.html estimates layers from; nothing where too little is recorded, or is refused."""
-    try:
-        known = recorded.load(gpu, [reports])
-    except RecordError:
-        return {}
-    return {dtype: found for dtype in grid.DTYPES if (found := grid.grids(known, dtype))}
 
 
 @quick_texts

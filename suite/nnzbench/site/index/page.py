@@ -81,12 +81,13 @@ def write(
     gpus: Sequence[str] = (),
     made: Mapping[Path, Entry | None] = MappingProxyType({}),
     estimates: Mapping[str, Any] = MappingProxyType({}),
+    points: Mapping[str, Any] = html_data.NO_ESTIMATES.points,
 ) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
     GPUs come in the order of `gpus`, others after them. The verdicts on claims are those of each GPU's `claims.csv`. A
     folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why. `made` has
-    the entries that are at hand, `estimates` those of a GPU.
+    the entries that are at hand, `estimates` those of a GPU at `points`.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
@@ -98,7 +99,7 @@ def write(
                 refused.append((name, folder.parent.name))
     path = reports / NAME
     beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
-    paths.write_text(path, render(recorded, order, refused, beside, estimates))
+    paths.write_text(path, render(recorded, order, refused, beside, estimates, points))
     return path
 
 
@@ -108,6 +109,7 @@ def render(
     refused: Sequence[tuple[str, str]] = (),
     beside: Sequence[str] = (),
     estimates: Mapping[str, Any] = MappingProxyType({}),
+    points: Mapping[str, Any] = html_data.NO_ESTIMATES.points,
 ) -> str:
     """The whole page. Equal records give equal bytes.
 
@@ -121,6 +123,7 @@ def render(
     data = html_data.collect(
         [one.part for one in recorded if one.part],
         {gpu: {**html_data.gpu_of(gpu, mine), "estimates": estimates.get(gpu, {})} for gpu, mine in known.items()},
+        points,
     )
     told = {(one.gpu, one.experiment): one.answer for one in recorded}
     return templates.get_template("index.html.j2").render(
@@ -135,7 +138,7 @@ def render(
         policies=POLICIES,
         theme=THEME,
         data=data,
-        points=f"{math.prod(map(len, data['points']['axes'])):,}",
+        points=f"{math.prod(map(len, points['axes'])):,}" if points["axes"] else "",
         encoded=html_data.encode(data),
         map={
             "zeros": cells.ZEROS,

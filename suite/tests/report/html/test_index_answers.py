@@ -246,8 +246,7 @@ def grids(dtype: str) -> str:
 
 
 def estimated(dtype: str, asked: list[dict]) -> list[dict | None]:
-    points = {"axes": [grid.SIZES, grid.SIZES, grid.WIDTHS, grid.SHARES], "steps": grid.STEPS}
-    told = {"points": json.dumps(points), "grids": grids(dtype), "asked": json.dumps(asked)}
+    told = {"points": json.dumps(grid.POINTS), "grids": grids(dtype), "asked": json.dumps(asked)}
     return by_node("asked.map((one) => estimatedLayer(points, grids, one))", **told)
 
 
