@@ -7,8 +7,9 @@ import pytest
 from fakes import FakeTimer
 
 from nnzbench.bench.trial import Conditions, try_candidate
-from nnzbench.bench.values import outside
+from nnzbench.bench.values import PAIRS, outside
 from nnzbench.core.plan import Candidate, Plan, Prepared
+from nnzbench.data.problems.check import TOLERANCE
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
@@ -104,6 +105,21 @@ def test_launches_that_write_nothing_while_they_are_timed_are_found_by_one_of_th
     outcome = tried(lambda b, c, launches: launches > 5)
     assert outcome.status == "wrong"
     assert outcome.reason.startswith("in a timed launch picked at random: all 128 elements are NaN")
+
+
+def test_the_error_of_a_timed_launch_is_the_rows():
+    """Off are the launches that samples are taken of alone, by less than the tolerance."""
+    exact, launches = [], []
+    tried(lambda b, c, number: False, undo=lambda b: exact.append(None) or b)
+
+    def undo(b):
+        launches.append(None)
+        timed = 5 < len(launches) < len(exact) - 2 * PAIRS
+        return b * (1 + 0.5 * TOLERANCE["f32"]) if timed else b
+
+    outcome = tried(lambda b, c, number: False, undo=undo)
+    assert outcome.status == "ok"
+    assert outcome.error == pytest.approx(0.5 * TOLERANCE["f32"], rel=0.2)
 
 
 def test_an_operand_in_a_form_of_the_plans_own_is_refused():
