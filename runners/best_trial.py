@@ -170,7 +170,7 @@ def ask(
         case.matrix, case.dtype, case.n, session.device.gpu, commit(dict(session.environment)), found, us,
         best, best_us, sum(within.tried.values()), sum(everything.tried.values()),
         round(session.clock() - started, 3), measured, given_s=times[-1],
-        sooner_us={f"{seconds:g}": us for seconds, us in zip(times[:-1], found_us, strict=False)},
+        sooner_us={f"{seconds:g}": us for seconds, us in zip(times[:-1], found_us[:-1], strict=True)},
     )  # fmt: skip
 
 

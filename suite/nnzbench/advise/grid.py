@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from nnzbench.advise.answer import Answer, Entry, Width, ranked
+from nnzbench.advise.answer import FEW_ZEROS, SURELY, Answer, Entry, Width, ranked
 from nnzbench.advise.estimate import Takers
 from nnzbench.advise.layer import load
 from nnzbench.advise.recorded import LEAST_CERTAIN, Recorded
@@ -38,7 +38,7 @@ STEPS = 256
 """Of a time's logarithm to base 2: to 0.3 %."""
 _ODD = "600x600@0.9"
 """A layer of sizes that few tiles divide: what takes it takes others."""
-POINTS = {"axes": [SIZES, SIZES, WIDTHS, SHARES], "steps": STEPS}
+POINTS = {"axes": [SIZES, SIZES, WIDTHS, SHARES], "steps": STEPS, "surely": SURELY, "fewZeros": 100 * FEW_ZEROS}
 """As the page has them."""
 _AT_ONCE = 1024
 _POINTS = [Sizes(m, k, n, round(share * m * k)) for m in SIZES for k in SIZES for n in WIDTHS for share in SHARES]

@@ -30,10 +30,9 @@ def limit(most: int) -> None:
 
 def threads() -> int:
     """As many as NumPy's own products are told to take, else one per processor that this process may use."""
-    told, most = os.environ.get("OMP_NUM_THREADS", ""), getattr(_own, "most", MOST_THREADS)
-    if told.isdecimal() and int(told):
-        return min(most, int(told))
-    return min(most, host.processors())
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    wanted = int(told) if told.isdecimal() else 0
+    return min(getattr(_own, "most", MOST_THREADS), wanted or host.processors())
 
 
 def over_parts(work: Callable[[Part], T], shape: tuple[int, ...], elements: int = PART_ELEMENTS) -> list[T]:

@@ -29,12 +29,12 @@ const nearestLayer = (layers, asked) => {
 const NEAR = 1.53;
 
 // What `nnzbench best --gpu` estimates of a layer, {policy, dense, sparse, verdict, likely}, read in logarithms between the points of
-// advise/grid.py, whose sizes are `axes`; null beyond them. A side is {label, us, within}, or null where nothing is recorded near.
-const SURELY = 1.25, FEW_ZEROS = 50; // of advise/answer.py
-const estimatedLayer = ({ axes, steps }, grids, asked) => {
-  const few = asked.zeros < FEW_ZEROS; // where dense, whose time no zeros change, is the verdict
+// advise/grid.py, whose sizes are `axes`; null beyond them. `surely` and `fewZeros` are those of advise/answer.py. A side is
+// {label, us, within}, or null where nothing is recorded near.
+const estimatedLayer = ({ axes, steps, surely: factor, fewZeros }, grids, asked) => {
+  const few = asked.zeros < fewZeros; // where dense, whose time no zeros change, is the verdict
   let corners = [[0, 1]];
-  for (const [axis, value] of [asked.rows, asked.inner, asked.columns, 1 - Math.max(asked.zeros, FEW_ZEROS) / 100].entries()) {
+  for (const [axis, value] of [asked.rows, asked.inner, asked.columns, 1 - Math.max(asked.zeros, fewZeros) / 100].entries()) {
     const places = axes[axis].map(Math.log), at = Math.log(value);
     const on = places.findIndex((place, i) => (place - at) * (places[i + 1] - at) < 1e-9);
     if (on < 0) return null;
@@ -63,14 +63,14 @@ const estimatedLayer = ({ axes, steps }, grids, asked) => {
   if (!dense) return null;
   if (!sparse) return { ...told, verdict: few ? "few zeros" : "far" };
   const [less, more] = sparse.us <= dense.us ? [sparse, dense] : [dense, sparse];
-  const surely = SURELY * less.us <= more.us;
+  const surely = factor * less.us <= more.us;
   if (less === sparse && (cold || (sparse.within === null && !surely))) return { ...told, verdict: cold ? "cold" : "guess" };
   const likely = less.within !== null && more.within !== null && less.us * (1 + less.within) >= more.us / (1 + more.within);
   return { ...told, verdict: likely && !surely ? "even" : less === sparse ? "sparse" : "dense", likely };
 };
 if (typeof module !== "undefined") module.exports = { nearestLayer, estimatedLayer };
 
-// `page` is {data, layers, byId, options, kinds} of index.js; a layer has the columns of facts/nearby.py.
+// `page` is {data, layers, byId, options, kinds} of index.js; a layer has the columns of results/nearby.py.
 const askLayer = (page) => {
   const { data, layers, byId, options, kinds } = page;
   const KIND = { op: "spmm", math: "f16", pattern: "unstructured", policy: "stream" };
@@ -154,7 +154,7 @@ const askLayer = (page) => {
       guess: () => `${wins}; ${sparse.label} may be faster, but that is a guess`,
       cold: () => `${wins}; ${sparse.label} is faster hot, and slower with its weights from memory`,
       far: () => `${wins}; no sparse kernel is recorded near`,
-      "few zeros": () => `${wins}; no estimate below ${FEW_ZEROS} % zeros is certain of a sparse kernel`,
+      "few zeros": () => `${wins}; no estimate below ${data.points.fewZeros} % zeros is certain of a sparse kernel`,
     };
     return `Estimated, ${found.policy === "stream" ? "weights streamed from memory" : "hot"}: ${said[verdict]()}.`;
   }

@@ -71,7 +71,7 @@ class Estimates(NamedTuple):
     """What *Your layer* reads, made by `advise.grid`, which stands beside this room."""
 
     points: Mapping[str, Any]
-    """`axes` of sizes, and `steps` of a time's logarithm to base 2."""
+    """`axes` of sizes, `steps` of a time's logarithm to base 2, and the verdict's bounds."""
     of_gpu: Callable[[Path, str], dict[str, Any]]
     """By arithmetic what is estimated at the points, from the records below a folder."""
 

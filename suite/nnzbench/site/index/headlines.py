@@ -141,13 +141,11 @@ def headline(folder: Path) -> str:
     told = (
         "Times as fast as the best dense fp16 product; in the last three columns, with 90 % zeros, as dense FP8, as "
         "PyTorch's INT4 and as 4-bit weights and scales read at a copy's bandwidth, which no kernel timed here reaches"
-        f"{wins}. Geometric "
-        f"means with 95 % intervals (of one problem {100 * CARDS - 100:.0f} %, as two runs differ), bold where faster "
-        f"beyond them; the fastest of all tunings tried. {_second(again)}Weights come from memory "
-        "as in a model, or lie in the cache (*hot*). A whole model is one graph, whose sparse form alone overlaps "
+        f"{wins}. Geometric means with 95 % intervals (of one problem {100 * CARDS - 100:.0f} %, as two runs differ), "
+        f"bold where faster beyond them; the fastest of all tunings tried. {_second(again)}Weights come from memory as "
+        "in a model, or lie in the cache (*hot*). A whole model is one graph, whose sparse form alone overlaps "
         "launches and has SwiGLU in a product. Each measured ratio is a row of its page's `facts.csv`. Papers' claims, "
-        "judged: "
-        f"[claims]({root}/claims/README.md)."
+        f"judged: [claims]({root}/claims/README.md)."
     )
     table = markdown([f"{gpu}: layers", "columns", *HEADS, "INT4 by bytes"], rows, left=2)
     return "\n\n".join([*pictures, *_sentences(found, views), table, told])
