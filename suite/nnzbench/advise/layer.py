@@ -28,7 +28,7 @@ EXPERIMENT = "mine"
 """The results folder of a user's own matrices."""
 Op = Literal["spmm", "sddmm", "spmv", "conv2d", "conv1d"]
 OPS: tuple[Op, ...] = get_args(Op)
-Pattern = Literal["uniform", "magnitude", "balanced", "2:4"]
+Pattern = Literal["uniform", "magnitude", "balanced", "2:4", "64:2:8", "64:2:16"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 MOST_BYTES = 8 << 30
 """Of a dense operand or a result in float64, as the check makes it: more does not fit an ordinary computer."""
@@ -295,10 +295,12 @@ def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
     sparsity = float(spec[3].rstrip("%")) / (100 if spec[3].endswith("%") else 1)
     if m < 1 or k < 1 or m * k > _MOST_WEIGHTS:
         raise MatrixError(f"{text}: {m} x {k} is no size of a layer that can be made here.")
-    if pattern == "2:4" and sparsity != 0.5:
-        raise MatrixError(f"{text}: two of four are zero in a 2:4 pattern: ask for @0.5.")
+    if ":" in pattern:
+        *_, kept, group = map(int, pattern.split(":"))
+        if sparsity != (zeros := 1 - kept / group):
+            raise MatrixError(f"{text}: {kept} of {group} are not zero in a {pattern} pattern: ask for @{zeros:g}.")
     require_memory(text, _MADE_BYTES * math.ceil(m * k * (1 - sparsity)))
-    source = "nm:2:4:0" if pattern == "2:4" else f"{pattern}:0"
+    source = f"{('', 'nm:', 'vnm:')[pattern.count(':')]}{pattern}:0"
     if pattern == "magnitude":
         source = f"cov:{typical_unevenness(sparsity):g}:0"
     problem = Problem(EXPERIMENT, text, "spmm", m, k, 1, sparsity, source)

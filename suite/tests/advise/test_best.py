@@ -303,6 +303,8 @@ def here(monkeypatch, tmp_path):
         (["8x8@0.5", "--stride", "2"], "input: spmm has none"),
         (["8x8@0.5", "--match", "a*"], "no file is named"),
         (["gone.npy", "--pattern", "2:4"], "a file has its own"),
+        (["8x8@0.6", "--pattern", "2:4"], "2 of 4 are not zero in a 2:4 pattern: ask for @0.5"),
+        (["64x8@0.5", "--pattern", "64:2:8"], "2 of 8 are not zero in a 64:2:8 pattern: ask for @0.75"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(here, words, reason):

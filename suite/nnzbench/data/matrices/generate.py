@@ -134,13 +134,13 @@ def banded(m: int, k: int, sparsity: float, band: int, seed: int) -> CSR:
     return from_positions(m, k, np.sort(np.concatenate([row * k + column, dense])))
 
 
-def pruned_normal(m: int, k: int, seed: int, pruner: Callable[[NDArray[np.float32]], CSR]) -> CSR:
-    """`pruner` applied to random normal weights, some rows at a time: for pruners that work by rows.
+def pruned_normal(m: int, k: int, seed: int, pruner: Callable[[NDArray[np.float32]], CSR], rows: int = 1) -> CSR:
+    """`pruner` applied to random normal weights, some rows at a time: for pruners that work by so many `rows`.
 
     Weights are drawn in order, and pruned by several threads.
     """
     rng = np.random.default_rng(seed)
-    step = max(1, _CHUNK // k)
+    step = max(1, _CHUNK // k // rows) * rows
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         drawn = (rng.standard_normal((min(step, m - at), k), dtype=np.float32) for at in range(0, m, step))
         pattern = CSR.stacked(list(pool.map(pruner, drawn)))

@@ -68,6 +68,25 @@ def n_of_m(weights: Weights, n: int, m: int) -> CSR:
     return CSR.from_mask(weights, top(groups, n).reshape(rows, k))
 
 
+CHOSEN = 4
+"""Columns that V:N:M chooses of every M, so that N of them are a pattern of sparse tensor cores."""
+
+
+def v_n_m(weights: Weights, v: int, n: int, m: int) -> CSR:
+    """VENOM's V:N:M: of every `v` rows by `m` columns four columns, and of their weights the `n` largest of each row.
+
+    The columns are those of the largest sums of magnitudes. Blocks at the edges may be cut.
+    """
+    rows, k = weights.shape
+    if v < 1 or not 1 <= n <= CHOSEN <= m:
+        raise MatrixError(f"{v}:{n}:{m} is no V:N:M pattern: N is 1 to {CHOSEN}, and M at least {CHOSEN}.")
+    magnitudes = np.pad(_checked(weights), ((0, -rows % v), (0, -k % m)))
+    cells = magnitudes.reshape(-1, v, magnitudes.shape[1] // m, m)
+    columns = top(cells.sum(axis=1, dtype=np.float64).reshape(-1, m), CHOSEN).reshape(-1, 1, *cells.shape[2:])
+    kept = top(np.where(columns, cells, -1).reshape(-1, m), n).reshape(magnitudes.shape)
+    return CSR.from_mask(weights, kept[:rows, :k])
+
+
 def block(weights: Weights, sparsity: float, r: int, c: int) -> CSR:
     """Keeps whole r x c blocks, those of largest sum of squares; blocks at the edges may be cut."""
     rows, k = weights.shape

@@ -147,6 +147,9 @@ _GENERATED: dict[str, Callable[..., CSR]] = {
     "nm": lambda m, k, s, seed, n, group: generate.pruned_normal(
         m, k, seed, lambda weights: prune.n_of_m(weights, int(n), int(group))
     ),
+    "vnm": lambda m, k, s, seed, v, n, group: generate.pruned_normal(
+        m, k, seed, lambda weights: prune.v_n_m(weights, int(v), int(n), int(group)), max(1, int(v))
+    ),
     "magnitude": lambda m, k, s, seed, kind: standin.for_kind(kind, m, k, s, seed),
     "block": lambda m, k, s, seed, size: generate.blocks(
         m, k, s, seed=seed, **dict(zip("rc", map(int, size.split("x")), strict=True))

@@ -26,16 +26,16 @@ _ABLATED = re.compile(r"(complete|no_[a-z_]+?|paper_residue|paper_order)(?=_[a-z
 STRUCTURED = {"balanced": "balanced", "codebook_balanced": "balanced"} | {
     name: name for name in ("block", "vector", "kernel", "pattern", "banded")
 }
-"""Patterns with a structure, by how their source begins, beside those of N in M; all others are unstructured."""
+"""Patterns with a structure, by how their source begins, beside N:M and V:N:M; all others are unstructured."""
 UNSTRUCTURED = "unstructured"
 _SEARCH = ["problem", "dtype", "kernel", "device"]
 
 
 @functools.cache
 def pattern_of(source: str) -> str:
-    """Kind of pattern of a problem's source, such as `dlmc:...`, `nm:2:4:0` or `block:...`."""
+    """Kind of pattern of a problem's source, such as `dlmc:...`, `nm:2:4:0`, `vnm:64:2:8:0` or `block:...`."""
     words = source.split(":")
-    return ":".join(words[1:3]) if words[0] == "nm" else STRUCTURED.get(words[0], UNSTRUCTURED)
+    return ":".join(words[1:-1]) if words[0] in ("nm", "vnm") else STRUCTURED.get(words[0], UNSTRUCTURED)
 
 
 def of_problem(problem: Problem) -> dict[str, Any]:

@@ -128,6 +128,31 @@ def test_every_range_keeps_as_many(source, m, k, sparsity, width, kept):
     assert (kept_of(matrix, m, k // width, width).sum(axis=2) == kept).all()
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "v", "n", "group"), [(128, 96, 64, 2, 8), (70, 101, 16, 2, 10), (300, 64, 128, 1, 16)]
+)
+def test_v_n_m_keeps_the_largest_of_four_columns_of_each_block(m, k, v, n, group):
+    """By brute force, blocks at the edges cut; the four are those of the largest sums."""
+    weights = np.random.default_rng(m).standard_normal((m, k))
+    kept = prune.v_n_m(weights, v, n, group)
+    assert_valid(kept)
+    expected = np.zeros((m, k))
+    for row in range(0, m, v):
+        for column in range(0, k, group):
+            block = weights[row : row + v, column : column + group]
+            four = np.argsort(-np.abs(block).sum(axis=0))[: prune.CHOSEN]
+            for at, weighed in enumerate(np.abs(block[:, four])):
+                for one in four[np.argsort(-weighed)[:n]]:
+                    expected[row + at, column + one] = block[at, one]
+    assert np.array_equal(kept.to_dense(), expected)
+
+
+def test_v_n_m_is_the_same_in_one_piece(monkeypatch):
+    whole = load_sparse(problem("vnm:32:2:8:0", 160, 96, 0.75)).pattern_hash()
+    monkeypatch.setattr(generate, "_CHUNK", 50 * 96)
+    assert load_sparse(problem("vnm:32:2:8:0", 160, 96, 0.75)).pattern_hash() == whole
+
+
 def test_blocks_are_whole_and_counted():
     matrix = generate.blocks(64, 96, 0.75, 8, 8, 0)
     assert_valid(matrix)
@@ -187,9 +212,11 @@ def test_the_same_seed_gives_the_patterns_of_record():
     ("source", "says"),
     [
         *((source, "not understood") for source in (
-            "uniform", "uniform:x", "uniform:1:2", "cov:a:0", "block:8:0", "nm:2:0", "balanced:1:2:3", "magic:0", "",
+            "uniform", "uniform:x", "uniform:1:2", "cov:a:0", "block:8:0", "nm:2:0", "vnm:2:4:0", "balanced:1:2:3",
+            "magic:0", "",
         )),
         ("nm:3:5:0", "3:5 sparsity does not fit rows of 96"),
+        *((f"vnm:{one}:0", f"{one} is no V:N:M pattern") for one in ("0:2:8", "64:5:8", "64:2:3")),
         ("magnitude:ffn:0", "no such kind of layer was measured; there are: conv1x1_expand"),
         ("pattern:pr8:some:0", "are not among"),
         (f"standin:{CONVOLUTION}", "matrix is 64 x 576, problem p needs 64 x 96"),

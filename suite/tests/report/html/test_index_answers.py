@@ -276,5 +276,6 @@ def test_nothing_is_estimated_beyond_the_points():
 
 def test_patterns_of_a_kind():
     kinds = {"dlmc:a/b": "unstructured", "uniform:1": "unstructured", "nm:2:4:0": "2:4", "nm:1:2:0": "1:2",
-             "nm:1:8:0": "1:8", "codebook_balanced:3": "balanced", "block:8": "block"}  # fmt: skip
+             "nm:1:8:0": "1:8", "vnm:64:2:8:0": "64:2:8", "codebook_balanced:3": "balanced",
+             "block:8": "block"}  # fmt: skip
     assert {source: describe.pattern_of(source) for source in kinds} == kinds
