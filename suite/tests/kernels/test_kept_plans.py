@@ -1,5 +1,6 @@
 """What a variant's name stands for in published records changes on purpose alone: the plans of many small problems, in
-their order, with launches, defines, programs and packed buffers to the bit, by one digest a kernel in kept_plans.csv.
+their order, with launches, defines, programs and packed buffers to the bit, by one digest a kernel in kept_plans.csv;
+and of sizes drawn up to the largest what tilings are worth trying, and how long the rules expect them to take.
 
     python suite/tests/kernels/test_kept_plans.py     writes the digests anew, where a change is meant
 """
@@ -9,25 +10,40 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from nnzbench.core.architectures import block_shared_bytes
+from nnzbench.core.architectures import block_shared_bytes, sm_count
 from nnzbench.core.plan import Plan, Unsupported
 from nnzbench.data.problems.operands import Operands, make_operands
 from nnzbench.data.problems.problem import ConvShape, Problem
-from nnzbench.kernels.registry import Kernel, kernels
+from nnzbench.kernels import balanced, cost_rule, eie, merge_spmm, pattern_conv, row_stream
+from nnzbench.kernels.composed import decoder
+from nnzbench.kernels.direct_conv.convolution import ConvModel
+from nnzbench.kernels.registry import Kernel, about, kernels
+from nnzbench.kernels.ring import sddmm as ring_sddmm
+from nnzbench.kernels.ring import spmm as ring
+from nnzbench.kernels.rows import Storage
+from nnzbench.kernels.sparsert import paper_schedule
+from nnzbench.kernels.sparsert.program import MatrixColumns
+from nnzbench.kernels.sparsert.spmm import Planner
+from nnzbench.kernels.sputnik import sddmm as strips
+from nnzbench.kernels.sputnik import spmm as tiles
+from nnzbench.kernels.tensor import spinfer, split_k
+from nnzbench.kernels.tensor import spmm as tensor
 
 KEPT = Path(__file__).with_name("kept_plans.csv")
 PLANNED = {name: one for name, one in kernels().items() if isinstance(one, Kernel)}
 ARCHITECTURES = ("sm_70", "sm_86", "sm_90", "sm_120")
-MOST = 24
-"""Plans of a problem."""
+MOST, DRAWS = 24, 100
+"""Plans of a problem; sizes that are drawn."""
 SIZES = ((37, 203, 1), (37, 200, 8), (300, 400, 32), (256, 512, 64), (64, 96, 128), (500, 640, 17)) * 2
 MATRICES = list(zip((0.5, 0.9, 0.75, 0.95) * 3, ("uniform:1", "balanced:16:1", "cov:0.5:1") * 4, strict=True))
 LAYERS = (ConvShape(2, 8, 9, 7, 12, 3, 3, 1, 1), ConvShape(1, 16, 14, 14, 32, 3, 3, 1, 1, stride=2))
@@ -91,14 +107,139 @@ def kept(kernel: Kernel) -> tuple[str, str]:
     return str(len(found)), hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
 
 
+def drawn(number: int) -> Any:
+    """Sizes of a product and of a convolution, small and large, round and not, with what follows from them."""
+    rng = np.random.default_rng(number)
+
+    def size(most: int, least: int = 1) -> int:
+        step = 1 << int(rng.integers(7))
+        return max(least, round(least * (most / least) ** rng.random() / step) * step)
+
+    m, k, n, arch = size(16384, 16), size(16384, 16), size(4096), str(rng.choice(ARCHITECTURES))
+    lengths = (k * float(rng.choice([0.01, 0.05, 0.2, 0.5, 0.8])) * 1.2 * (1 - rng.random(m) ** 5)).astype(np.int64) + 1
+    nnz, half = int(lengths.sum()), bool(rng.integers(2))
+    problem = Problem("t", "t", "spmm", m, k, n, 1 - nnz / (m * k), "balanced:16:1", "f16" if half else "f32")
+    taps, stride = int(rng.choice([1, 3, 5])), int(rng.integers(1, 3))
+    conv = ConvShape(
+        size(8), size(128), *(size(64, 7), size(64, 7)), size(256, 8), *[taps] * 2, *[taps // 2] * 2, stride
+    )
+    weights = int(conv.filters * conv.channels * taps**2 * rng.random())
+    return SimpleNamespace(
+        m=m, k=k, n=n, nnz=nnz, arch=arch, sms=sm_count(arch), itemsize=4 - 2 * half, problem=problem, lengths=lengths,
+        matrix=SimpleNamespace(m=m, k=k, nnz=nnz, row_lengths=lengths), conv=conv, dtype=problem.dtype,
+        storage=Storage(half, half and k <= 65535), few=int(rng.integers(1, 400)), weights=weights,
+    )  # fmt: skip
+
+
+CHOICES: dict[str, Callable[[Any], object]] = {
+    "balanced": lambda d: (balanced.strand_rows(d.few), balanced.wide_tilings(d.m, d.n, d.arch)),
+    "cost_rule": lambda d: (
+        cost_rule.ranked_families(d.matrix, d.n, d.dtype, d.sms),
+        [
+            cost_rule.family_features(one, d.k, d.n, d.lengths, itemsize=d.itemsize, sms=d.sms)
+            for one in ("ring", "row_stream", "sputnik", "tensor_spmm", "delta_spmv")
+        ],
+    ),
+    "decoder": lambda d: decoder.splitting(d.k, d.few, d.arch),
+    "direct_conv": lambda d: [
+        (one.name, model.cycles(one))
+        for model in [ConvModel(d.conv, d.weights, d.itemsize, d.arch)]
+        for one in model.candidates(6)
+    ],
+    "eie": lambda d: (
+        eie.tilings(d.m, d.k, d.itemsize, d.arch),
+        eie._part_columns(d.k, 8, d.itemsize, 512 * d.few),
+        [(one, eie._cycles(d.m, d.k, d.nnz, one, d.arch)) for one in eie.column_tilings(d.m, d.k, d.nnz, d.arch)],
+    ),
+    "merge_spmm": lambda d: merge_spmm.merge_based(d.matrix),
+    "pattern_conv": lambda d: [
+        (one, pattern_conv.cycles(conv, 9 * d.few, one, d.itemsize, d.arch))
+        for conv in [replace(d.conv, r=3, s=3, pad_h=d.conv.pad_h % 2, pad_w=d.conv.pad_h % 2)]
+        for one in pattern_conv.tilings(conv, 9 * d.few, d.itemsize, d.arch)
+    ],
+    "ring": lambda d: [
+        (one, ring._cycles(one, problem, lengths, d.sms, 0.1))
+        for problem, lengths in [(replace(d.problem, m=min(d.m, 1024)), d.lengths[:1024])]
+        for one in ring.tilings(problem, lengths, d.arch)
+    ],
+    "ring_sddmm": lambda d: [
+        (one, ring_sddmm._cycles(one, d.problem, d.nnz, d.sms)) for one in ring_sddmm.tilings(d.problem, d.nnz, d.arch)
+    ],
+    "row_stream": lambda d: [
+        (one, row_stream._cycles(one, d.lengths, d.n, d.storage, d.sms))
+        for one in row_stream.tilings(d.matrix, d.n, d.arch, d.storage)
+    ],
+    "sparsert": lambda d: Planner(d.matrix, MatrixColumns(d.n), d.arch, d.itemsize).grid(),
+    "sparsert_paper": lambda d: (paper_schedule.grid(d.m, d.n), paper_schedule.widest_blocks(d.m, d.n)),
+    "spinfer": lambda d: [spinfer._resident(one, d.arch) for one in split_k.COLUMNS],
+    "split_k": lambda d: split_k.parts_to_try(-(-d.k // 64), d.few, d.arch, 1 + d.few % 4),
+    "sputnik": lambda d: [
+        (one, label, tiles.tile_features(one, d.lengths, d.n, d.itemsize, d.sms))
+        for one, label in tiles.labelled_tiles(
+            d.m, d.n, d.itemsize, tiles.rule_tile(d.matrix, d.n, d.itemsize, d.sms)
+        )
+    ],
+    "sputnik_sddmm": lambda d: [
+        (one, strips.strip_features(one, d.lengths, d.k, d.itemsize, d.sms))
+        for one in (strips.rule_strip(d.matrix, d.k, d.itemsize, d.sms), *strips.candidates(d.k, d.itemsize))
+    ],
+    "tensor_spmm": lambda d: [
+        (one, tensor._cost(one, d.m, d.k, d.n, d.arch))
+        for math_class in ("f16", "tf32", "f8")
+        for one in tensor.tilings(d.problem, d.matrix, d.arch, math_class)
+    ],
+    "bytes": lambda d: [
+        [rule(replace(d.problem, dtype=dtype), d.nnz) for rule in rules if rule]
+        for one in kernels()
+        for rules in [(about(one).structure_bytes, about(one).operand_bytes)]
+        for dtype in ("f32", "f16", "f8")
+    ],
+}  # fmt: skip
+"""What follows from sizes alone, by the kernel whose it is; a reason where that is none."""
+
+
+def told(found: object) -> str:
+    """Six digits of its numbers: sums of many end otherwise on other processors."""
+    if is_dataclass(found):
+        found = astuple(found)  # type: ignore[arg-type]
+    if isinstance(found, dict):
+        found = [*found.items()]
+    if isinstance(found, list | tuple):
+        return f"[{', '.join(map(told, found))}]"
+    return f"{float(found):.6g}" if isinstance(found, float | np.floating) else str(found)
+
+
+def chosen(name: str) -> tuple[str, str]:
+    """How many choices, and their digest."""
+    found = []
+    for number in range(DRAWS):
+        try:
+            found.append(told(CHOICES[name](drawn(number))))
+        except Unsupported as reason:
+            found.append(str(reason))
+    return str(len(found)), hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
+
+
+def those_kept() -> dict[str, tuple[str, str]]:
+    with KEPT.open(newline="", encoding="utf-8") as stream:
+        return {row["kernel"]: (row["plans"], row["digest"]) for row in csv.DictReader(stream)}
+
+
+MEANT = "where this is meant: python suite/tests/kernels/test_kept_plans.py"
+
+
 @pytest.mark.parametrize("name", PLANNED)
 def test_plans_are_those_kept(name, cache_dir):
-    with KEPT.open(newline="", encoding="utf-8") as stream:
-        known = {row["kernel"]: (row["plans"], row["digest"]) for row in csv.DictReader(stream)}
-    assert kept(PLANNED[name]) == known.get(name), "where this is meant: python suite/tests/kernels/test_kept_plans.py"
+    assert kept(PLANNED[name]) == those_kept().get(name), MEANT
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_rules_choose_is_what_is_kept(name):
+    assert chosen(name) == those_kept().get(f"{name}, by sizes"), MEANT
 
 
 if __name__ == "__main__":
     with KEPT.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([["kernel", "plans", "digest"]])
         csv.writer(stream, lineterminator="\n").writerows([name, *kept(one)] for name, one in PLANNED.items())
+        csv.writer(stream, lineterminator="\n").writerows([f"{name}, by sizes", *chosen(name)] for name in CHOICES)
