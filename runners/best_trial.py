@@ -3,13 +3,14 @@
     python runners/best_trial.py [--seconds 2 10 60] [--limit SECONDS] [--out build/best_trial]
     python runners/best_trial.py --summary [--out build/best_trial]
 
-The matrices are those of datasets/best_trial.csv: real DLMC ones (`nnzbench fetch dlmc`, or NNZBENCH_DATA). A run needs
-a GPU. Each matrix is searched until each of `--seconds` is over, then on without a limit; what only that tries is not
-timed cold. With the same `--out` a run goes on where it was cut. It ends within `--limit` seconds.
+The matrices are those of datasets/best_trial.csv: real DLMC ones (`nnzbench fetch dlmc`, or NNZBENCH_DATA), and random
+ones as large as layers of language models, whose sizes and zeros no experiment has. A run needs a GPU. Each matrix is
+searched until each of `--seconds` is over, then on without a limit; what only that tries is not timed cold. With the
+same `--out` a run goes on where it was cut. It ends within `--limit` seconds.
 
---summary needs neither a GPU nor the matrices: it estimates every time from the published rows, without those of these
-matrices and of synthetic patterns made after them, and writes README.md and trial.jsonl, which `best --gpu` reads in a
-reports folder.
+--summary needs neither a GPU nor the matrices: it estimates the times of the real ones from the published rows, without
+those of these matrices and of synthetic patterns made after them, and writes README.md and trial.jsonl, which `best
+--gpu` reads in a reports folder.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from nnzbench.results.records.folder import Results, drop_cut_off_line
 from nnzbench.results.records.record import Record, RecordError
 
 LINES = "trial.jsonl"
+REAL, RANDOM = "real DLMC matrices", "layers of language models"
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,13 @@ class Case:
     """What is asked about one matrix."""
 
     matrix: str
+    """Its place in DLMC, or sizes and zeros of a random one, as `nnzbench best` takes them."""
     dtype: DType
     n: int
+
+    @property
+    def real(self) -> bool:
+        return "@" not in self.matrix
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,9 @@ def case_of(one: Outcome) -> Case:
 
 def layer_of(case: Case) -> layer.Layer:
     """The matrix as `nnzbench best` reads it. Raises `MatrixError` where it is not on disk."""
+    if not case.real:
+        (one,) = layer.load([case.matrix])
+        return replace(one, dtype=case.dtype)
     file = find_real(f"dlmc:{case.matrix}")
     if file is None:
         raise MatrixError(f"{case.matrix} is not on disk: run `nnzbench fetch dlmc`, or set NNZBENCH_DATA")
@@ -179,7 +189,8 @@ def run(cases: Sequence[Case], times: Sequence[float], limit: float, out: Path, 
     done = {case_of(one) for one in read(out)}
     left = [case for case in cases if case not in done]
     for case in left:
-        layer_of(case)  # raises before any work
+        if case.real:
+            layer_of(case)  # raises before any work
     session = open_session(devices.open_device(device_name) if device_name else devices.open_gpu(), kernels(), print)
     known = known_times(session, hidden(cases))
     ends = session.clock() + limit
@@ -205,13 +216,16 @@ def hidden(cases: Iterable[Case]) -> frozenset[str]:
 
 
 def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list[Outcome]:
-    """The outcomes with what the published rows say of the kernels that were measured.
+    """The outcomes with what the published rows say of the kernels that were measured on real matrices.
 
     Once without any row of these matrices, and once with what this trial measured of the other ones.
     """
     recorded = {gpu: load(gpu, folders, hidden(outcomes)) for gpu in {one.gpu for one in outcomes}}
     done = []
     for one in outcomes:
+        if not one.real:
+            done.append(one)
+            continue
         rest = [asdict(other) for other in outcomes if other.matrix != one.matrix and other.gpu == one.gpu]
         without = recorded[one.gpu]
         beside = without.joined(trial_rows(rest)) if rest else without
@@ -245,27 +259,25 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     parts = ["# `nnzbench best` against trying everything"]
     timed = [one for one in outcomes if one.best_us > 0 and one.found_us > 0]
     if timed:
-        by_time: dict[float, list[float]] = {}
+        losses: dict[tuple[str, float], list[float]] = {}
         for one in timed:
             for seconds, loss in one.losses().items():
-                by_time.setdefault(seconds, []).append(loss)
-        seconds, losses = max(by_time.items(), key=lambda one: len(one[1]))
+                losses.setdefault((REAL if one.real else RANDOM, seconds), []).append(loss)
+        many = {one: found for one, found in losses.items() if len(found) > len(timed) // 4}
+        (what, seconds), lost = min(many.items(), key=lambda one: (one[0][0] != RANDOM, one[0][1]))
         parts += [
-            f"In {seconds:g} s a search finds a sparse kernel {_percent(sum(losses) / len(losses))} slower than the "
-            f"fastest of all in the mean, {_percent(max(losses))} at worst (goals: 5 % and 15 %).",
-            f"{len(timed)} real DLMC matrices that no rule was fitted to, measured on {gpus} by the code of {commits}; "
-            f"every matrix: [{LINES}]({LINES}).",
-        ]
-        parts.append(
+            f"In {seconds:g} s a search finds a sparse kernel {_mean(lost)} slower than the fastest of all in the "
+            f"mean, {_percent(max(lost))} at worst (goals: 5 % and 15 %), over {len(lost)} {what}.",
+            f"No rule was fitted to these matrices; measured on {gpus} by the code of {commits}. Every matrix: "
+            f"[{LINES}]({LINES}). No search ends before its first candidates are timed.",
             markdown(
-                ("seconds of search", "matrices", "mean loss", "worst", "the same kernel's time"),
+                ("matrices", "seconds of search", "number", "mean loss", "worst", "the same kernel's time"),
                 (
-                    (f"{seconds:g}", str(len(losses)), _percent(sum(losses) / len(losses)), _percent(max(losses)),
-                     str(losses.count(0.0)))
-                    for seconds, losses in sorted(by_time.items())
+                    (kind, f"{time:g}", str(len(of)), _mean(of), _percent(max(of)), str(of.count(0.0)))
+                    for (kind, time), of in sorted(losses.items())
                 ),
-            )
-        )  # fmt: skip
+            ),
+        ]  # fmt: skip
     found = errors(outcomes)
     if found["without"].notna().any():
         every, deciding = (rows[["without", "beside"]].mean() for rows in (found, found[found["deciding"]]))
@@ -285,6 +297,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
             ),
         ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def _mean(shares: Sequence[float]) -> str:
+    return _percent(sum(shares) / len(shares))
 
 
 def _percent(share: float) -> str:

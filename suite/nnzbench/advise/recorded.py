@@ -283,11 +283,13 @@ def _read_trial(file: Path) -> pd.DataFrame:
 def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """The hot times that `runners/best_trial.py` found of each kernel, as rows.
 
-    Of an outcome: `matrix` (a path in DLMC), `dtype`, `n` and `measured`, microseconds by kernel. Raises `ValueError`,
-    `LookupError` or `TypeError` for something else.
+    Of an outcome: `matrix` (a path in DLMC; sizes and zeros are passed over), `dtype`, `n` and `measured`, microseconds
+    by kernel. Raises `ValueError`, `LookupError` or `TypeError` for something else.
     """
     rows = []
     for one in outcomes:
+        if "@" in one["matrix"]:
+            continue
         entry = index.dlmc()[one["matrix"]]
         for kernel, us in one["measured"].items():
             if not 0 < float(us) < math.inf:

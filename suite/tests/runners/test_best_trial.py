@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from fake_records import by_law
 from fakes import FakeDevice, FakeKernel
 from own_files import matrix, smtx
 
+from nnzbench.advise.recorded import trial_rows
 from nnzbench.bench.session import Session
 from nnzbench.data.matrices import index
 from nnzbench.results.records.folder import Results
@@ -43,10 +44,22 @@ def ask(trial, monkeypatch, tmp_path):
     return asked
 
 
-def test_the_cases_are_42_real_matrices_that_the_index_knows(trial):
+def test_the_cases_are_real_matrices_that_the_index_knows_and_random_ones(trial):
     cases = trial.read_cases()
-    assert len({one.matrix for one in cases}) == 42
-    assert all(index.dlmc()[one.matrix].nnz > 0 for one in cases)
+    real, random = ([one for one in cases if one.real is kind] for kind in (True, False))
+    assert (len({one.matrix for one in real}), len({one.matrix for one in random})) == (42, 20)
+    assert all(index.dlmc()[one.matrix].nnz > 0 for one in real)
+
+
+def test_a_random_matrix_is_asked_about_as_best_takes_it_and_no_estimate_is_made_of_it(trial, ask):
+    layer = trial.layer_of(trial.Case("12x8@0.75", "f16", 2))
+    assert (layer.matrix.m, layer.matrix.k, layer.matrix.nnz, layer.dtype) == (12, 8, 24, "f16")
+    real = ask(0.02)
+    one = replace(real, matrix="12x8@0.75")
+    assert trial_rows([asdict(one)]).empty
+    (again,) = trial.with_estimates([one], [trial.paths.reports()])
+    assert again == one
+    assert "| layers of language models | 0.02 | 1 |" in trial.summary([one, real])
 
 
 def test_a_matrix_is_asked_about_within_the_time_and_without_a_limit(ask):
@@ -85,9 +98,9 @@ def test_what_was_measured_is_summed_up_beside_estimates_that_never_saw_it(trial
         [abs(known.estimated[name] / known.measured[name] - 1) for name in found["kernel"]]
     )
     text = trial.summary([known])
-    assert "1 real DLMC matrices" in text
+    assert "over 1 real DLMC matrices" in text
     loss = f"{100 * (one.found_us / one.best_us - 1):.1f} %"
-    assert f"| 0.02 | 1 | {loss} | {loss} | 0 |" in text
+    assert f"| real DLMC matrices | 0.02 | 1 | {loss} | {loss} | 0 |" in text
     assert "nan" not in text
 
 

@@ -12,6 +12,7 @@ pool: in a graph that is memory of a fixed address, as elsewhere.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -136,7 +137,9 @@ def _sparse(matrix: CSR, math: str, layout: str, place: Any) -> Weights:
     torch = load_torch()
     dense = to_tensor(torch, matrix.to_dense(), math).to(place)
     if not layout.startswith("semi"):
-        value = dense.to_sparse_csr() if layout == "csr" else dense.to_sparse_bsr((int(layout[3:]),) * 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that its sparse tensors are in a beta state
+            value = dense.to_sparse_csr() if layout == "csr" else dense.to_sparse_bsr((int(layout[3:]),) * 2)
         return Weights(value, value.clone, _size(value.crow_indices(), value.col_indices(), value.values()))
     kind = getattr(torch.sparse, f"SparseSemiStructuredTensor{layout.removeprefix('semi_').upper()}")
     return Weights(kind.from_dense(dense), lambda: kind.from_dense(dense), _size(dense) * 9 // 16)
