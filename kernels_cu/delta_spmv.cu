@@ -20,11 +20,11 @@
 //   low, high     (chunks, 8) values 0 to 7 and 8 to 15
 //   near          (chunks, 2) words: the first's column in 16 bits and steps 1 to 3 in 5 bits each; steps 4 to 9
 //   far           (chunks) words: steps 10 to 15
-// Launch: block 32 * kWarps; 2 COLUMNS (k + 16) bytes of dynamic shared memory, rounded up to 16.
+// Launch: block 32 * kWarps; 2 kPitch (k + 16) bytes of dynamic shared memory, rounded up to 16.
 //
 // Defines
 //   BLOCKS   that an SM should hold
-//   COLUMNS  of x in shared memory: 1, or 2 or 4, of which the argument n tells how many there are
+//   COLUMNS  of x: 1, or 2 to 4, of which the argument n tells how many there are
 //   TOKENS   1: of more columns than 1: x is n x k and y n x m; k is even
 //   BF16     1: values, x and y are bf16
 //   BIAS     1: one more argument, m numbers that are added to y; null: none
@@ -50,9 +50,10 @@
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kChunk = 16;
+constexpr int kPitch = COLUMNS == 3 ? 4 : COLUMNS;  // of rows of x in shared memory, so that a load brings one
 
 // A row of x, and sums of a row of y.
-struct alignas(2 * COLUMNS) Operands {
+struct alignas(2 * kPitch) Operands {
     nnz::Half of[COLUMNS];
 };
 #if COLUMNS == 1
@@ -122,7 +123,7 @@ struct Chunk {
     __device__ __forceinline__ int step() const {
         constexpr int kWord = (I + 2) / 6, kBit = 5 * ((I + 2) % 6) + (kWord == 0);
         const unsigned word = kWord == 0 ? near.x : kWord == 1 ? near.y : far;
-        constexpr int kShift = COLUMNS == 4 ? 3 : COLUMNS;
+        constexpr int kShift = kPitch == 4 ? 3 : kPitch;
         constexpr int kRight = kBit < kShift ? 0 : kBit - kShift;
         return static_cast<int>((kBit == 0 ? word << kShift : word >> kRight) & 31u << kShift);
     }
@@ -147,7 +148,7 @@ struct Chunk {
             if constexpr (I > 0) at += step<I>();
             const nnz::Half weight = value<I>();
             if (!Checked || (weight & 0x7fff) != 0) {
-                const Operands row = *reinterpret_cast<const Operands*>(x + at + 2 * COLUMNS * I);
+                const Operands row = *reinterpret_cast<const Operands*>(x + at + 2 * kPitch * I);
                 each([&](int t,
                          float& sum) { sum = nnz::fma_rn(nnz::widen_half(weight), nnz::widen_half(row.of[t]), sum); },
                      sums);
@@ -158,7 +159,7 @@ struct Chunk {
 
     template <bool Checked>
     __device__ __forceinline__ void add_to(Sums& sums, const char* x) const {
-        add<Checked>(sums, x, static_cast<int>(near.x & 0xffffu) * (2 * COLUMNS));
+        add<Checked>(sums, x, static_cast<int>(near.x & 0xffffu) * (2 * kPitch));
     }
 };
 
@@ -228,6 +229,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                 rows[1].of[t] = static_cast<nnz::Half>(two >> 16);
             }
             for (int j = 0; j < 2; ++j) reinterpret_cast<Operands*>(shared)[i + j] = rows[j];
+        }
+#elif COLUMNS == 3
+        constexpr int kAhead = 24;  // numbers that a thread asks for before it waits for any
+        for (int i = threadIdx.x; i < 3 * (k + kChunk); i += kAhead * kThreads) {
+            nnz::Half given[kAhead];
+#pragma unroll
+            for (int a = 0; a < kAhead; ++a)
+                given[a] = i + a * kThreads < 3 * k ? __ldcg(x + i + a * kThreads) : nnz::Half{0};
+#pragma unroll
+            for (int a = 0, at = i; a < kAhead && at < 3 * (k + kChunk); ++a, at += kThreads)
+                reinterpret_cast<Operands*>(shared)[at / 3].of[at % 3] = given[a];
         }
 #else
         const int end = k * n, copied = n == COLUMNS ? end : 0;

@@ -147,8 +147,7 @@ def make_plan(
     shared = shared or SharedWork()
     elapsed = shared.timer()
     n = operands.dense["b"].shape[1]
-    columns = power_of_two_at_least(n)
-    bytes_of_x = -(-2 * columns * (problem.k + CHUNK) // 16) * 16
+    bytes_of_x = -(-2 * power_of_two_at_least(n) * (problem.k + CHUNK) // 16) * 16
     if bytes_of_x > block_shared_bytes(arch):
         raise Unsupported(f"{n} vectors of {problem.k} do not fit in the shared memory of {arch}")
     bf16 = problem.dtype == "bf16"
@@ -164,7 +163,7 @@ def make_plan(
     needed = -(-problem.m // (_WARPS * 32 // lanes))
     x = stored_dense(operands.dense["b"], problem.dtype)
     buffers = {**held, "x": x, "y": np.empty((problem.m, n), dtype=x.dtype)}
-    several = {"COLUMNS": columns, "TOKENS": 0} if columns > 1 else {}
+    several = {"COLUMNS": n, "TOKENS": 0} if n > 1 else {}
     sizes = (problem.m, n, problem.k, lanes) if several else (problem.m, problem.k, lanes)
     return DeltaTiling(lanes, blocks).plan(
         "delta_spmv",
