@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fakes import FakeTimer
 
+from nnzbench.bench import values
 from nnzbench.bench.trial import Conditions, try_candidate
 from nnzbench.bench.values import PAIRS, outside
 from nnzbench.core.plan import Candidate, Plan, Prepared
@@ -66,11 +67,14 @@ def test_a_kernel_that_computes_is_timed_as_it_is(form):
     )
 
 
-def test_each_sample_is_over_values_that_the_one_before_was_not():
-    seen = []
+def test_each_sample_is_over_values_that_the_one_before_was_not(monkeypatch):
+    """And no line of L2 persists from one cold launch to the next."""
+    seen, forgotten = [], []
+    monkeypatch.setattr(values, "forget_persisting_l2", lambda: forgotten.append(len(seen)))
     outcome = tried(lambda b, c, launches: bool(seen.append(float(b.sum()))))
     changes = sum(one != other for one, other in itertools.pairwise(seen))
     assert changes > sum(len(one.samples_us) for one in outcome.measurements.values())
+    assert len(forgotten) == len(outcome.measurements["cold"].samples_us) + PAIRS
 
 
 def test_a_launch_that_is_left_out_over_the_same_values_shows_in_its_time():

@@ -1,19 +1,25 @@
 """The order of events, flushes and launches that makes a time right."""
 
+import itertools
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
-from fake_gpu import FACTS, FakeDriverError, open_fake
+from fake_gpu import FACTS, FakeDriverError, fake_nvml, open_fake
 
-from nnzbench.devices import DeviceLost
+from nnzbench.devices import DeviceLost, gpu_timer
 from nnzbench.devices.gpu_timer import DELAYS, LEAST_FLUSH_BYTES, GpuTimer
+from nnzbench.devices.nvml import Clocks
 
 
-def run_of(device, host_ms=0.0):
-    """A kernel of 7 us that the host takes so long to launch."""
+def run_of(device, host_ms=0.0, us=(7.0,)):
+    """A kernel of 7 us, or of those in turn, that the host takes so long to launch."""
+    took = itertools.cycle(us)
 
     def run():
         device.backend.host_ms += host_ms
         device.backend._step("launch", "k")
-        device.backend.work(0.007)
+        device.backend.work(next(took) / 1e3)
 
     return run
 
@@ -34,8 +40,8 @@ def test_cold_samples_flush_before_each_run_and_outside_the_interval():
     device = open_fake()
     timer = device.timer
     start = len(device.backend.log)
-    times = timer.cold_us(run_of(device), 2)
-    assert times == pytest.approx([7.0, 7.0])
+    times = timer.cold_us(run_of(device, us=(7.0, 9.0)), 2)
+    assert times == pytest.approx([7.0, 9.0])
     sample = ["fill", "record", "k", "record"]
     assert names(device, start) == ["allocate", *sample, *sample, "synchronise", "elapsed", "elapsed"]
 
@@ -83,6 +89,14 @@ def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
     middle.cold_us(lambda: None, 1)
     sizes = {step[0]: step[-1] for step in device.backend.log[start:] if step[0] in ("allocate", "fill")}
     assert sizes == {"allocate": 68 << 20, "fill": 68 << 20}
+
+
+def test_lines_that_persist_in_l2_are_forgotten_where_there_is_a_driver(monkeypatch):
+    told = []
+    for driver in (SimpleNamespace(cuCtxResetPersistingL2Cache=lambda: told.append("reset")), None):
+        monkeypatch.setattr(gpu_timer, "_driver", lambda found=driver: found)
+        gpu_timer.forget_persisting_l2()
+    assert told == ["reset"]
 
 
 def test_what_is_enqueued_is_done_where_the_gpu_has_come_behind_it():
@@ -134,3 +148,23 @@ def test_clock_and_throttling_come_from_nvml(told, mhz, reasons):
     if told is None:
         timer = GpuTimer(device.backend, lambda call: call(), lambda: None, FACTS.l2_bytes, None)
     assert (timer.sm_clock_mhz(), timer.throttle_reasons()) == (mhz, reasons)
+
+
+def test_the_board_tells_joules_watts_degrees_and_clocks():
+    def instant(handle, fields, error=0):
+        return [SimpleNamespace(nvmlReturn=error if fields == [186] else 1, value=SimpleNamespace(uiVal=312_500))]
+
+    told = {
+        "TotalEnergyConsumption": 5_250,
+        "PowerUsage": 250_000,  # the mean of a second
+        "Temperature": lambda handle, sensor: {0: 41}[sensor],
+        "ClockInfo": lambda handle, kind: {1: 1755, 2: 2619}[kind],
+    }
+    board = Clocks(fake_nvml(**told), "handle")
+    assert (board.energy_j(), board.power_w(), board.temperature_c()) == (5.25, 250.0, 41.0)
+    assert (board.sm_mhz(), board.clock_mhz("MEM", "ClockInfo")) == (1755.0, 2619)
+    for error, watts in ((0, 312.5), (3, 250.0)):
+        of_now = Clocks(fake_nvml(**told, FieldValues=partial(instant, error=error)), "handle")
+        assert of_now.power_w() == watts
+    silent = Clocks(fake_nvml(), "handle")
+    assert [silent.energy_j(), silent.power_w(), silent.temperature_c(), silent.sm_mhz()] == [None] * 4

@@ -8,7 +8,7 @@ import pytest
 
 from nnzbench.data.problems import check, image_sample
 from nnzbench.data.problems.buffers import inputs, weights_of
-from nnzbench.data.problems.check import TOLERANCE, passes, relative_error, why
+from nnzbench.data.problems.check import TOLERANCE, Wrong, held, passes, relative_error
 from nnzbench.data.problems.image_sample import ImageSample, sample_images
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.parts import over_parts
@@ -131,13 +131,16 @@ def test_one_of_so_many_equal_products_that_is_missing_fails_and_of_half_as_many
 
 
 def told(result, of, math="f32"):
-    error = relative_error(result, of)
-    assert not passes(error, math)
-    return why(result, of, error, math)
+    with pytest.raises(Wrong) as refused:
+        held(result, of, math, "here: ")
+    assert refused.value.error == relative_error(result, of)
+    assert str(refused.value).startswith("here: ")
+    return str(refused.value).removeprefix("here: ")
 
 
 def test_a_wrong_result_tells_what_is_wrong_with_it():
     result = VALUE.astype(np.float32)
+    assert held(result + 1e-5, truth(), "f32") == relative_error(result + 1e-5, truth()) > 0
     assert told(result + 1, truth()) == "relative error 0.5 is outside the f32 tolerance"
     assert told(np.ones((2, 3), np.float32), truth()) == "the output is 2 x 3, not 2 x 2"
     result[1, 0] = np.inf
@@ -155,7 +158,7 @@ def test_a_wrong_result_tells_what_is_wrong_with_it():
 def test_what_must_be_zero_and_is_not_is_told():
     result, empty = np.array([[1.0, -2.0], [0.0, 0.5]], np.float32), truth([[1.0, -2.0], [0, 0]], [[4.0, 8.0], [0, 0]])
     assert told(result, empty) == "row 1 is empty and must be 0, and has 0.5 at (1, 1)"
-    one = truth([[1.0, 0.0]], [[4.0, 0.0]])
+    one = truth([[1.0, 0.0]], [[0.5, 0.0]])
     assert told(result[:1], one) == "nothing is summed at (0, 1), which must be 0 and is -2"
     assert told(result[0], truth([1.0, 0.0], [4.0, 0.0])) == "nothing is summed at (1), which must be 0 and is -2"
 
