@@ -26,7 +26,7 @@ DENSE_INSIDE = frozenset({"sparse_transformer"})
 Scale = Literal["ratio", "points", "density", "least", "same"]
 Statistic = Literal[
     "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "memory", "counted",
+    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "counted",
 ]  # fmt: skip
 WORDS: dict[Statistic, str] = {
     "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
@@ -46,7 +46,6 @@ WORDS: dict[Statistic, str] = {
     "patterns of the same size and level",
     "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
     "seconds": "median over the problems of the seconds of a whole search for {subject}",
-    "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
     "counted": "{subject}; how is in `datasets/counted.csv`",
 }
 Measured = Literal["times", "energy", "watts", "counts"]

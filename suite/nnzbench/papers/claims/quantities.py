@@ -1,7 +1,7 @@
 """The number that the records of one GPU make of what a claim compares.
 
-Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Sizes of memory and rates are the
-recorded ones of the rows that stand for a side.
+Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Rates are the recorded
+ones of the rows that stand for a side.
 """
 
 from __future__ import annotations
@@ -101,11 +101,6 @@ class Records:
         more = f"{len(wrong)} more problem{'s' * (len(wrong) != 1)}"
         note = f"On {more} {wanted.baseline.label} computes wrong results." * bool(wrong)
         found = Outcome(math.nan, have, of - len(wrong), note, synthetic=int(synthetic.sum()), cut=cut)
-        if wanted.statistic == "memory":
-            ratio = float((theirs["memory_bytes"] / mine["memory_bytes"]).mean())
-            if math.isnan(ratio):
-                return Outcome(math.nan, 0, of, "The memory of one of them was not measured.")
-            return replace(found, value=ratio)
         if wanted.statistic == "crossover":
             return _crossover(facts, found)
         matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
