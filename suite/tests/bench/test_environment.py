@@ -34,12 +34,12 @@ def types(found):
 def h200():
     return open_fake(
         MaxClockInfo=lambda handle, kind: {1: 1980, 2: 3201}[kind],
-        ApplicationsClock=lambda handle, kind: {1: 1980, 2: 3201}[kind],
+        ApplicationsClock=lambda handle, kind: {1: 1755, 2: 2619}[kind],
         PowerManagementLimit=700_000,
-        PowerManagementDefaultLimit=700_000,
+        PowerManagementDefaultLimit=650_500,
         PersistenceMode=1,
-        EccMode=[1, 1],
-        MigMode=[0, 0],
+        EccMode=[1, 0],  # now, and after the next reset
+        MigMode=[0, 1],
         ComputeRunningProcesses=["one"],
         CurrentClocksEventReasons=4,
     )
@@ -66,7 +66,10 @@ def test_the_gpu_and_its_settings():
     assert types(gpu) == {name: kind for kind, names in GPU.items() for name in names.split()}
     assert gpu["slug"] == "nvidia-h200"
     assert gpu["compute_capability"] == "9.0"
-    assert (gpu["power_limit_w"], gpu["ecc"], gpu["mig"]) == (700.0, True, False)
+    clocks = {"sm_clock_max_mhz": 1980, "memory_clock_max_mhz": 3201}
+    clocks |= {"sm_clock_application_mhz": 1755, "memory_clock_application_mhz": 2619}
+    told = {"power_limit_w": 700.0, "power_limit_default_w": 650.5, "ecc": True, "mig": False, "persistence": True}
+    assert gpu == gpu | clocks | told | {"compute_processes": 1}
     assert gpu["driver"] == "580.65.06"
     assert gpu["throttle_reasons"] == ["sw_power_cap"]
 

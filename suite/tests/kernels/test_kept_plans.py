@@ -22,6 +22,7 @@ import pytest
 
 from nnzbench.core.architectures import block_shared_bytes, sm_count
 from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands, make_operands
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels import balanced, cost_rule, eie, merge_spmm, pattern_conv, row_stream
@@ -45,6 +46,8 @@ ARCHITECTURES = ("sm_70", "sm_86", "sm_90", "sm_120")
 MOST, DRAWS = 24, 100
 """Plans of a problem; sizes that are drawn."""
 SIZES = ((37, 203, 1), (37, 200, 8), (300, 400, 32), (256, 512, 64), (64, 96, 128), (500, 640, 17)) * 2
+LONG = (16, 70_000, 4, 0.999, "uniform:1", None)
+"""Columns that no 16 bits count."""
 MATRICES = list(zip((0.5, 0.9, 0.75, 0.95) * 3, ("uniform:1", "balanced:16:1", "cov:0.5:1") * 4, strict=True))
 LAYERS = (ConvShape(2, 8, 9, 7, 12, 3, 3, 1, 1), ConvShape(1, 16, 14, 14, 32, 3, 3, 1, 1, stride=2))
 
@@ -61,7 +64,7 @@ def problems(kernel: Kernel) -> Iterator[tuple[Problem, Operands]]:
             asked = [(*size, 0.6, source, c) for size, c in zip(sizes, convs, strict=True)]
         else:
             asked = [(*size, *of, None) for size, of in zip(SIZES, MATRICES, strict=True)]
-            asked = asked[:2] if kernel.name.startswith("sparsert") else asked
+            asked = asked[:2] if kernel.name.startswith("sparsert") else [*asked, LONG] if op == "spmm" else asked
         for m, k, n, zeros, source, conv in asked:
             if kernel.name == "balanced":  # and, of a row, a vector that takes several passes
                 source, k = "balanced:16:1", 8192 if k == 200 else k
@@ -72,8 +75,17 @@ def problems(kernel: Kernel) -> Iterator[tuple[Problem, Operands]]:
             dense = {
                 name: np.resize(np.arange(-3, 4), one.shape).astype(one.dtype) for name, one in given.dense.items()
             }
-            values = np.resize([*range(-6, 0), *range(1, 8)], given.sparse.nnz).astype(given.sparse.values.dtype)
-            yield problem, replace(given, sparse=given.sparse.with_values(values), dense=dense)
+            for sparse in (given.sparse, *[awkward(given.sparse)] * (conv is None and (m, n) == (37, 8))):
+                numbers = [*range(-6, 0), *range(1, 8)] if sparse is given.sparse else [0, -1, 2]
+                values = np.resize(numbers, sparse.nnz).astype(given.sparse.values.dtype)
+                yield problem, replace(given, sparse=sparse.with_values(values), dense=dense)
+
+
+def awkward(matrix: CSR) -> CSR:
+    """Its pattern with rows that are empty, the first and the last among them, and one that is full."""
+    mask = matrix.to_dense() != 0
+    mask[[0, 5, 6, -1]], mask[9] = False, True
+    return CSR.from_mask(mask.astype(np.float32), mask)
 
 
 def of_plan(plan: Plan) -> str:
