@@ -330,7 +330,7 @@ class _Asked:
             (float(model.at([sizes])[0]), key[0])
             for key, model in models.items()
             if key[1:] == (math_class, policy) and (about(key[0]).work == "dense") == dense
-            if not model.guess(sizes) and (dense or about(key[0]).pattern in ("", sizes.kind))
+            if not model.guess(sizes) and (dense or about(key[0]).takes(sizes.kind))
         ]
         return min(side, default=(math.inf, ""))
 

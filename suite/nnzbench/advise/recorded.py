@@ -153,7 +153,7 @@ class Recorded:
         with threadpool_limits(limits=1, user_api="blas"):  # of small systems: threads spend most of it on each other
             for one in (op, *others):
                 for kernel, model in certain_hot(self.models(one, dtype), dtype, sizes.kind):
-                    fits = about(kernel).pattern in ("", sizes.kind)
+                    fits = about(kernel).takes(sizes.kind)
                     if fits and kernel not in found and not model.guess(sizes):
                         found[kernel] = float(model.at([sizes])[0])
         return found

@@ -41,7 +41,7 @@ class About:
     """Arithmetic classes of its variants (`check.TOLERANCE`); empty for those of its dtypes."""
     work: Literal["sparse", "dense"] = "sparse"
     """`dense` where every weight is multiplied, zeros included: its limit is that of the dense product."""
-    pattern: Literal["", "balanced", "2:4"] = ""
+    pattern: Literal["", "balanced", "2:4", "V:N:M"] = ""
     """Pattern that a matrix must have for it; empty where it takes any."""
     structure_bytes: Callable[[Problem, int], int] | None = None
     """Bytes of the sparse operand's structure, of the problem and its nonzeros; None for CSR's offsets and indices."""
@@ -71,6 +71,10 @@ class About:
     """Place in legends and tables, smaller first; equals by name."""
     samples: tuple[Problem, ...] = ()
     """Small problems that show its variants, of a kernel that refuses those that all kernels are shown on."""
+
+    def takes(self, kind: str) -> bool:
+        """Whether it multiplies matrices of a kind of pattern (`describe.pattern_of`)."""
+        return self.pattern in ("", kind) or (self.pattern == "V:N:M" and kind.count(":") == 2)
 
     def of_paper(self, variant: str) -> bool:
         """Whether the variant is the paper's own, in a kernel that has others beside it."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_problems import AWKWARD, TRANSFORMER, coded_operands, mobilenet, sampled
+from kernel_problems import AWKWARD, TRANSFORMER, coded_operands, mobilenet, sampled, v_two_m
 from on_cpu import matrix, spmm_operands, spmm_problem
 from test_tensor_papers import NAMES
 from test_tensor_spmm import problem, whole
@@ -83,6 +83,13 @@ def test_every_plan_is_exact(gpu, name, dtype, shape):
     rows = (0, m - 1) if name in NAMES else (m - 1,) if m > 1 else ()
     data = whole(matrix(m, k, density, empty=rows, full=m // 2 if density else -1), n, dtype)
     check_all(gpu, name, problem(data, dtype), data, exact=True)
+
+
+@pytest.mark.parametrize(("m", "k", "v", "group"), [(300, 2000, 64, 8), (1000, 1003, 128, 10), (90, 331, 32, 16)])
+@pytest.mark.parametrize("n", [1, 8, 33, 50, 260])
+def test_every_plan_of_a_v_n_m_pattern_is_exact(gpu, m, k, v, group, n):
+    data = whole(v_two_m(m, k, v, group), n)
+    check_all(gpu, "venom", replace(problem(data), source=f"vnm:{v}:2:{group}:0"), data, exact=True)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from kernel_problems import coded_operands, sampled, whole
+from kernel_problems import coded_operands, sampled, v_two_m, whole
 from on_cpu import execute, matrix, spmm_operands, spmm_problem
 
 from nnzbench.core.plan import Array, Plan
@@ -23,7 +23,7 @@ from nnzbench.kernels.ring import sddmm as ring_sddmm
 from nnzbench.kernels.ring import spmm as ring
 from nnzbench.kernels.sputnik import sddmm as sputnik_sddmm
 from nnzbench.kernels.sputnik import spmm as sputnik
-from nnzbench.kernels.tensor import macko, spmv
+from nnzbench.kernels.tensor import macko, spmv, venom
 from nnzbench.kernels.tensor import spmm as tensor
 from nnzbench.kernels.tensor.spmm import TensorTiling as Tensor
 
@@ -70,12 +70,13 @@ MAKE: dict[str, Callable[[Problem, Operands, Any], Plan]] = {
     "tensor_spmm": tensor.make_plan,
     "delta_spmv": lambda problem, data, lanes: spmv.make_plan(problem, data, "sm_90", lanes, 2),
     "macko": lambda problem, data, how: next(macko.macko.plans(problem, data, "sm_90")),
+    "venom": lambda problem, data, how: venom.make_plan(problem, data, how[0], venom.VenomTiling(*how[1:])),
     "flash_llm": _of_paper("flash_llm"),
     "spinfer": _of_paper("spinfer"),
     "ring_sddmm": ring_sddmm.make_plan,
     "sputnik_sddmm": lambda problem, data, how: sputnik_sddmm.sddmm_plan(data.sparse, *data.dense.values(), how),
 }
-TENSOR = ("tensor_spmm", "delta_spmv", "macko", "flash_llm", "spinfer")
+TENSOR = ("tensor_spmm", "delta_spmv", "macko", "venom", "flash_llm", "spinfer")
 """In 16-bit types, with sums in an order of their own: tried with whole numbers, whose sums are exact."""
 
 
@@ -107,7 +108,9 @@ class Case:
             weights = np.random.default_rng(m + k).standard_normal((m, k), dtype=np.float32)
             data = spmm_operands(prune.balanced(weights, 1 - self.density, self.how[0]), n).cast(self.dtype)
             return spmm_problem(data), data
-        if self.rows == "some":
+        if self.kernel == "venom" and self.rows == "some":
+            sparse = v_two_m(m, k, *self.how[1::-1])
+        elif self.rows == "some":
             sparse = matrix(m, k, self.density, empty=(m - 1,) if m > 1 else (), full=m // 2)
         else:
             dense = np.zeros((m, k), np.float32)
@@ -325,6 +328,17 @@ for rows in ("none", "one"):
     CASES += cases("delta_spmv", *(((41, 900, n, 0), 8, "f16") for n in (1, 4)), rows=rows)
     for name, k in (("flash_llm", 128), ("spinfer", 128)):
         CASES += cases(name, ((256, k, 8, 0), 2 if rows == "none" else 1, "f16"), rows=rows)
+
+# M; V, columns, rows and columns of a warp, stages: copies of 2, 4, 8 and 16 bytes, blocks and groups cut at the edges
+VENOM = (
+    ((150, 300, 33), (8, 64, 64, 32, 32, 3)), ((130, 203, 50), (10, 128, 64, 64, 64, 4)),
+    ((1, 300, 12), (8, 64, 16, 32, 16, 4)), ((70, 90, 136), (16, 32, 128, 32, 64, 3)),
+    ((64, 64, 8), (4, 64, 8, 32, 8, 2)), ((200, 520, 260), (16, 64, 256, 64, 64, 2)),
+    ((33, 70, 1), (8, 32, 8, 32, 8, 3)), ((300, 331, 40), (8, 128, 32, 32, 32, 4)),
+)  # fmt: skip
+CASES += cases("venom", *(((*sizes, 0), how) for sizes, how in VENOM), dtype="f16")
+CASES += cases("venom", *(((150, 331, n, 0), VENOM[0][1], "f16", *how) for n in (20, 33) for how in SHUFFLED))
+CASES += cases("venom", ((41, 190, 16, 0), VENOM[2][1]), dtype="f16", rows="none")
 
 # each form, k in one part, in equal ones and with a short last one
 PARTS = {

@@ -6,7 +6,7 @@ import numpy as np
 from on_cpu import execute, matrix, spmm_operands
 
 from nnzbench.core.plan import Plan
-from nnzbench.data.matrices import encodings
+from nnzbench.data.matrices import encodings, prune
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.matrices.prune import BalancedMatrix
 from nnzbench.data.problems.networks import MobileNet
@@ -37,6 +37,14 @@ def with_dense_columns(m: int, k: int, columns: int, density: float = 0.05) -> C
     dense = rng.standard_normal((m, k)).astype(np.float32)
     dense[:, columns:][rng.random((m, k - columns)) >= density] = 0
     dense[[0, m // 2]] = 0
+    return CSR.from_dense(dense)
+
+
+def v_two_m(m: int, k: int, v: int, group: int) -> CSR:
+    """A V:2:M matrix whose last row, a row within and a block's first columns are empty; some rows have one of four."""
+    dense = prune.v_n_m(np.random.default_rng(m + k).standard_normal((m, k), dtype=np.float32), v, 2, group).to_dense()
+    dense[m // 2 :: 3][:, ::2] = 0
+    dense[m // 3], dense[:v, :group], dense[m - 1 : m - (m == 1)] = 0, 0, 0
     return CSR.from_dense(dense)
 
 

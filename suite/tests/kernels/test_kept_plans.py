@@ -66,6 +66,7 @@ def problems(kernel: Kernel) -> Iterator[tuple[Problem, Operands]]:
             asked = [(*size, *of, None) for size, of in zip(SIZES, MATRICES, strict=True)]
             asked = asked[:2] if kernel.name.startswith("sparsert") else [*asked, LONG] if op == "spmm" else asked
         for m, k, n, zeros, source, conv in asked:
+            source = f"vnm:64:2:{8 if n % 16 else 10}:1" if kernel.name == "venom" else source
             if kernel.name == "balanced":  # and, of a row, a vector that takes several passes
                 source, k = "balanced:16:1", 8192 if k == 200 else k
             m = k if op in ("attention", "sparse_softmax") else m

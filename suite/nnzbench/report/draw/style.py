@@ -57,6 +57,7 @@ LOOKS = {
     "tensor_spmm_tf32": Look(YELLOW, "h"),
     "delta_spmv": Look(SKY, "h"),
     "macko": Look(PURPLE, "X"),
+    "venom": Look(YELLOW, "X"),
     "ring_sddmm": Look(SKY, "D"),
     "balanced": Look(PURPLE, "P"),
     "eie": Look(ORANGE, "h"),

@@ -1,14 +1,17 @@
-"""The formats of Flash-LLM, SpInfer and MACKO against the matrix that they hold, and as the procedures fill them."""
+"""The formats of Flash-LLM, SpInfer, MACKO and VENOM against the matrix they hold, and as the procedures fill them."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernel_problems import v_two_m
 from on_cpu import matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.kernels.tensor import macko, spinfer
+from nnzbench.kernels.tensor import macko, spinfer, venom
 from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, pack
 
 
@@ -179,3 +182,59 @@ def test_what_macko_does_not_compute(m, n, reason):
     data = operands(empty, n).cast("f16")
     with pytest.raises(Unsupported, match=reason):
         next(macko.macko.plans(problem(data), data, "sm_90"))
+
+
+def unpacked_pairs(packed, v):
+    """Weight by weight as the header of `venom.cu` and `multiply_tile` tell; rows and columns filled up."""
+    chosen, weights = packed["chosen"], packed["weights"]
+    blocks, steps = weights.shape[:2]
+    dense = np.zeros((blocks * v, chosen.max(initial=0) + 1), np.float16)
+    for block, step, strip, tile, row, group in np.ndindex(blocks, steps, v // 32, 2, 16, 8):
+        piece, lane = weights[block, step, strip], 4 * (row % 8)
+        places = piece[256 + lane + 2 * tile + group // 4] >> 4 * (group % 4) + 16 * (row // 8) & 15
+        held = piece[4 * (32 * tile + lane + group % 4) + group // 4 * 2 + row // 8]
+        assert places & 3 < places >> 2
+        for value, place in ((held & 0xFFFF, places & 3), (held >> 16, places >> 2)):
+            if value:
+                at = chosen[block, step, 4 * group + place]
+                assert at >= 0
+                dense[block * v + strip * 32 + tile * 16 + row, at] = np.uint16(value).view(np.float16)
+    return dense
+
+
+@pytest.mark.parametrize(("m", "k", "v", "group"), [(70, 203, 32, 10), (130, 90, 128, 4), (1, 20, 64, 16)])
+def test_chosen_columns_and_pairs_hold_the_matrix(m, k, v, group):
+    """Blocks and groups cut at the edges, and rows with one weight of four or none."""
+    sparse = halves(v_two_m(m, k, v, group))
+    packed = venom.pack(sparse, v, group)
+    found, expected = unpacked_pairs(packed, v), sparse.to_dense()
+    assert not expected[:, found.shape[1] :].any()
+    assert not found[m:].any()
+    assert np.array_equal(found[:m], expected[:, : found.shape[1]])
+    of_four = packed["chosen"].reshape(-1, 4)
+    known = np.where(of_four < 0, 1 << 20, of_four)
+    assert (np.diff(known, axis=1)[known[:, 1:] < 1 << 20] > 0).all()  # ascending, none at the end
+    zero = sparse.with_values(np.where(sparse.indices % 3 == 0, np.float16(-0.0), sparse.values))
+    for name, part in venom.pack(CSR.from_dense(zero.to_dense() + np.float16(0)), v, group).items():
+        np.testing.assert_array_equal(part, venom.pack(zero, v, group)[name])
+
+
+@pytest.mark.parametrize(
+    ("source", "dense", "reason"),
+    [
+        ("vnm:64:2:8:0", np.eye(8, dtype=np.float32)[[0, 1, 2, 3, 4]], "more than 4 have weights in 64 rows"),
+        ("vnm:64:2:8:0", np.ones((1, 3), np.float32), "a row has more than 2 weights in 8 columns"),
+        ("vnm:16:2:8:0", np.ones((1, 1), np.float32), "V is 32, 64 or 128, not 16"),
+        ("uniform:0", np.ones((4, 32), np.float32), "no pattern such as 64:2:8"),
+        ("uniform:0", np.ones((0, 32), np.float32), "a size is 0"),
+    ],
+)
+def test_what_venom_does_not_compute(source, dense, reason):
+    data = operands(CSR.from_dense(dense), 8).cast("f16")
+    with pytest.raises(Unsupported, match=reason):
+        next(venom.venom.plans(replace(problem(data), source=source), data, "sm_90"))
+
+
+def test_venom_finds_the_pattern_of_a_matrix_whose_source_names_none():
+    data = operands(v_two_m(200, 160, 64, 10), 8).cast("f16")
+    assert next(venom.venom.plans(problem(data), data, "sm_90")).variant.startswith("v64_")
