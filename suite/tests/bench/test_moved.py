@@ -8,14 +8,15 @@ from fakes import FakeDevice
 
 from nnzbench.bench.session import Session
 from nnzbench.bench.sweep import Choice, run_experiment
-from nnzbench.bench.values import ELEMENTS, moved
+from nnzbench.bench.values import ELEMENTS, follow, moved
 from nnzbench.core.plan import Plan, Prepared
 from nnzbench.core.progress import RunProgress
-from nnzbench.data.problems.check import TOLERANCE, relative_error
+from nnzbench.data.problems.check import TOLERANCE, Wrong, relative_error
 from nnzbench.data.problems.experiment import Experiment
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
+from nnzbench.kernels.registry import candidates
 from nnzbench.results.records.record import read_records
 
 
@@ -90,6 +91,37 @@ def test_weights_kept_from_before_are_found(tmp_path):
     assert {(status, reason.partition(":")[0]) for _, status, reason in tried(tmp_path, Kernel(first), "f32")} == {
         ("wrong", "over other weights")
     }
+
+
+def test_it_is_the_same_variant_that_follows_into_a_poisoned_output_within_its_own_tolerance():
+    one, device = problem("f32"), Rows()
+    operands = make_operands(one)
+    known = moved(one, operands, reference(one, operands))
+    kernel = Kernel(lambda a: a)
+    plain, other = kernel.plans, lambda plan, a: replace(plan, buffers={**plan.buffers, "a": a})
+    first = next(iter(plain(one, operands, ""))).buffers["a"]
+
+    def planned(problem, operands, arch):
+        v1, v2 = plain(problem, operands, arch)
+        yield v1
+        yield other(v2, v2.buffers["a"] * 1.001 if operands is known.operands else first)
+
+    kernel.plans = planned
+    v1, v2 = candidates(kernel, one, operands, device)
+    follow(kernel, v1, one, known, device)
+    with pytest.raises(Wrong):
+        follow(kernel, v2, one, known, device)
+    follow(kernel, replace(v2, tolerance="f16"), one, known, device)
+    ready = device.prepare
+
+    def before(plan):
+        prepared = ready(plan)
+        prepared.run()  # what it leaves is right, and no launch writes it again
+        return replace(prepared, run=lambda: None)
+
+    device.prepare = before
+    with pytest.raises(Wrong):
+        follow(kernel, v1, one, known, device)
 
 
 def test_a_kernel_is_planned_once_more_a_problem(tmp_path):

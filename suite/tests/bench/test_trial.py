@@ -355,26 +355,27 @@ def test_a_session_warms_the_gpu_up_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("cools", "waits"), [(True, 3.0), (False, 30.0)])
-def test_a_gpu_slowed_down_for_its_heat_is_waited_for_so_long_and_no_longer(tmp_path, monkeypatch, cools, waits):
-    device, notes = FakeDevice(), []
+def test_a_gpu_slowed_down_for_its_heat_is_waited_for_so_long_and_no_longer(monkeypatch, cools, waits):
+    """Each time until it is as warm as at the start and ten degrees more, and warmed up again, for 300 s in all."""
+    device, notes, warmed = FakeDevice(), [], []
     clock, heat = device.timer.clock, {"c": 40.0}
 
     def sleep(seconds):
         clock.now += seconds
         heat["c"] -= 10 * seconds * cools
 
-    def heats():
-        heat["c"] = 80.0
-
     monkeypatch.setattr("nnzbench.bench.session.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("nnzbench.bench.session.warm_up", lambda *_: warmed.append(heat["c"]))
     device.clocks = SimpleNamespace(temperature_c=lambda: heat["c"])
     device.timer.reasons = lambda: ("sw_power_cap", *["sw_thermal_slowdown"] * (heat["c"] > 70))
-    kernel = FakeKernel(variants={"a": (5.0, ""), "b": (5.0, "")})
-    kernel.after_prepare = lambda: heats() if len(kernel.prepared) == 2 else None
-    session = Session(device, {"fake": kernel}, PEAKS, {}, clock, note=notes.append)
-    run_experiment(experiment(kernel), session, tmp_path / "out", Choice(), Silent())
-    (note,) = notes
-    assert note.startswith("the GPU was slowed down for its heat (at 80 C, now ")
-    assert session.cooled_s == pytest.approx(waits, abs=0.6)
-    assert {row.status for row in rows(tmp_path)} == {"ok"}
-    assert heat["c"] == (50.0 if cools else 80.0)
+    session = Session(device, {}, PEAKS, {}, clock, note=notes.append)
+    for heats in (40.0, 69.0, *[80.0] * 12):
+        heat["c"] = heats
+        session.warm_up(device.timer.launch)
+    times = 12 if cools else 10
+    assert warmed == [40.0, *[50.0 if cools else 80.0] * times]
+    assert len(notes) == times
+    assert {note.rpartition(" ")[0].rpartition(" ")[0] for note in notes} == {
+        f"the GPU was slowed down for its heat (at 80 C, now {warmed[1]:.0f} C): waited"
+    }
+    assert session.cooled_s == pytest.approx(waits * times, abs=0.6 * times)

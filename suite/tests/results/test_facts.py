@@ -55,7 +55,8 @@ def made(seed):
                 told["environment"] = str(rng.choice(["environment.json", "environment-2.json"], p=[0.8, 0.2]))
             for policy, variant in itertools.product(POLICIES, ("f32_a", "f32_b")):
                 times = dict.fromkeys(("median_us", "q1_us", "q3_us"), us * float(rng.choice([1.0, 2.0, 3.0])))
-                floor = {"floor_us": {"hot": 0.1, "cold": 0.3}[policy] if number % 5 else None, "limit_us": 0.5}
+                empty = {"hot": 0.1, "cold": 0.3}[policy] * (2 if name == "sputnik" else 1)
+                floor = {"floor_us": empty if number % 5 else None, "limit_us": 0.5}
                 one = {"problem": f"{label}_{number}", "kernel": name, "variant": variant, "policy": policy}
                 if there:
                     rows.append(record(**one, **times, **floor, **sizes, **told, search=search))

@@ -26,12 +26,13 @@ def test_patterns_of_one_matrix_are_drawn_together():
     assert _mean(ratios, np.repeat([3.0, 1.0], 50), of, False) == (1.5, 1.0, 3.0)
 
 
-def test_only_a_group_by_matrix_draws_matrices():
+@pytest.mark.parametrize("counted", [False, True])
+def test_only_a_group_by_matrix_draws_matrices(counted):
     ratios = np.exp(np.random.default_rng(4).normal(0.0, 0.2, 100))
     twice = {"ratio": [*ratios, *ratios], "source": [*map(str, range(100))] * 2, "tuned": True, "one_run": True}
     widths = {}
     for one in (True, False):
-        found = _statistics(Group(by_matrix=one), pd.DataFrame(twice))
+        found = _statistics(Group(by_matrix=one, counted=counted), pd.DataFrame(twice | {"count": 3}))
         widths[one] = np.log(found["high"]) - np.log(found["low"])
     assert widths[True] == pytest.approx(2 * 1.96 * 0.2 / 10, rel=0.2)
     assert widths[True] / widths[False] == pytest.approx(np.sqrt(2), rel=0.1)
