@@ -1,6 +1,7 @@
 """Kernels from outside under a timer made of Python: what only their launches between samples can tell."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from fakes import FakeTimer
 
 from nnzbench.bench import values
 from nnzbench.bench.trial import Conditions, try_candidate
-from nnzbench.bench.values import PAIRS, outside
-from nnzbench.core.plan import Candidate, Plan, Prepared
+from nnzbench.bench.values import PAIRS, _places, outside
+from nnzbench.core.plan import Candidate, Plan, Prepared, Unsupported
 from nnzbench.data.problems.check import TOLERANCE
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
@@ -124,19 +125,42 @@ def test_launches_that_write_nothing_while_they_are_timed_are_found_by_one_of_th
     assert outcome.reason.startswith("in a timed launch picked at random: all 128 elements are NaN")
 
 
-def test_the_error_of_a_timed_launch_is_the_rows():
-    """Off are the launches that samples are taken of alone, by less than the tolerance."""
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_error_of_a_launch_over_other_values_is_the_rows(timed):
+    """Off are those that samples are taken of alone, or the first over other values, by less than the tolerance."""
     exact, launches = [], []
     tried(lambda b, c, number: False, undo=lambda b: exact.append(None) or b)
 
     def undo(b):
         launches.append(None)
-        timed = 5 < len(launches) < len(exact) - 2 * PAIRS
-        return b * (1 + 0.5 * TOLERANCE["f32"]) if timed else b
+        off = 5 < len(launches) < len(exact) - 2 * PAIRS if timed else len(launches) == 2
+        return b * (1 + 0.5 * TOLERANCE["f32"]) if off else b
 
     outcome = tried(lambda b, c, number: False, undo=undo)
     assert outcome.status == "ok"
     assert outcome.error == pytest.approx(0.5 * TOLERANCE["f32"], rel=0.2)
+
+
+def test_an_operand_that_the_last_timed_launch_changes_is_told():
+    exact = []
+    tried(lambda b, c, number: bool(exact.append(None)))
+    outcome = tried(lambda b, c, number: number == len(exact) - 1 and bool(b.fill(1.0)))
+    assert (outcome.status, outcome.reason) == ("wrong", "it changed its operand b, in the buffer 'b'")
+
+
+def test_the_operands_of_a_plan_are_in_its_buffers_but_its_output_and_a_bias_may_have_another_form():
+    b, other = np.arange(6.0, dtype=np.float32).reshape(2, 3), np.ones((4, 2), np.float32)
+
+    def places(op, dense, **buffers):
+        known = SimpleNamespace(problem=SimpleNamespace(op=op, dtype="f32"), given=SimpleNamespace(dense=dense))
+        return list(_places(Plan("x", "cuda", "none.cu", {}, {**buffers, "c": b}, "c", ()), known))
+
+    turned = np.ascontiguousarray(b.T)
+    assert places("pointwise", {"b": b, "bias": np.ones(3, np.float32)}, x=turned) == [("x", ("b", 1))]
+    assert places("transformer", {"b": b, "k": other}, x=b, y=b) == [("x", ("b", 0)), ("y", ("b", 0))]
+    for op, dense in (("spmm", {"b": b, "k": other}), ("transformer", {"k": other})):
+        with pytest.raises(Unsupported):
+            places(op, dense, x=turned)
 
 
 def test_an_operand_in_a_form_of_the_plans_own_is_refused():

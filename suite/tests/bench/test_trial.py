@@ -16,10 +16,10 @@ from nnzbench.bench.session import Session
 from nnzbench.bench.steps import Step
 from nnzbench.bench.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.bench.timing import Measurement
-from nnzbench.core.plan import Unsupported
+from nnzbench.core.plan import Candidate, Prepared, Unsupported
 from nnzbench.data.problems.check import TOLERANCE
 from nnzbench.data.problems.problem import Problem
-from nnzbench.data.problems.reference import reference
+from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.results.records.beside import TUNING
 from nnzbench.site.contribute.snapshots import private
@@ -345,6 +345,22 @@ def test_rows_beyond_what_a_limited_run_tries_are_left_out_of_it(tmp_path):
     assert rows_left_out(contests, "cupy", 3, found) == 4
     assert rows_left_out({("p0", "f32", "fake", "hot")}, "cupy", None, found) == 5
     assert rows_left_out(contests, "pycuda", None, found) == 10
+
+
+@pytest.mark.parametrize(("slow", "status"), [([2.0], "ok"), ([2.0, 0.9], "ok"), ([2.0, 1.1], "timeout")])
+def test_a_first_launch_that_loads_modules_does_not_say_how_long_one_takes(slow, status):
+    """Sixty of a second of 1.1 s would pass the limit of a minute."""
+    timer, left, one = FakeTimer(), list(slow), np.ones((1, 1))
+
+    def run():
+        timer.clock.now += left.pop(0) if left else 0.0
+        timer.enqueued_us += 10.0
+
+    prepared = Prepared(run, one.copy, lambda: None, lambda: None)
+    conditions = trial.Conditions(("hot",), clock=timer.clock)
+    candidate = Candidate("v", "f32", lambda: prepared)
+    outcome = trial.try_candidate(candidate, timer, lambda: Reference(one, one), conditions, lambda run: None)
+    assert (outcome.status, outcome.reason[:21]) == (status, "" if status == "ok" else "one launch took 1.1 s")
 
 
 def test_a_session_warms_the_gpu_up_once(tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from fake_claim_records import Judged
@@ -35,6 +37,43 @@ def window(row, watts, place=1, **changes) -> Window:
         sm_clock_mhz=1980.0, throttled="", environment="environment.json",
     )  # fmt: skip
     return dataclasses.replace(found, **changes)
+
+
+def test_what_a_candidate_takes_is_of_all_its_windows_that_are_ok(monkeypatch):
+    rng, made = np.random.default_rng(3), []
+    for name in "abc" * 6:
+        of = SimpleNamespace(problem="p", dtype="f32", kernel=name, variant="v", device="cupy", median_us=100.0)
+        refused = {"status": "refused", "reason": "why"} if rng.random() < 0.3 else {}
+        drawn = [float(one) for one in rng.uniform(0.5, 2.0, 5)]
+        told = dict(zip(("seconds", "joules", "integral_joules", "sm_clock_mhz", "idle_watts"), drawn, strict=True))
+        seen = " ".join(rng.choice(["cap", "heat", "power"], 2))
+        numbers = {"launches": int(rng.integers(100, 200)), "temperature_c": float(rng.integers(30, 90))}
+        made.append(window(of, 100.0, **refused, **told, **numbers, throttled=seen))
+    monkeypatch.setattr(energy, "windows", lambda _: pd.DataFrame(map(vars, made)))
+    found = energy.per_launch(None).set_index("kernel")
+    for name in "abc":
+        good = [one for one in made if one.kernel == name and one.status == "ok"]
+        launches, joules, seconds = (sum(getattr(one, of) for one in good) for of in ("launches", "joules", "seconds"))
+        each = [one.joules / one.launches for one in good]
+        wanted = {
+            "joules": joules / launches, "us": 1e6 * seconds / launches, "watts": joules / seconds,
+            "apart": max(each) / min(each) - 1, "windows": len(good), "refused": 6 - len(good),
+            "differ": max(abs(one.integral_joules / one.joules - 1) for one in good),
+            "sm_clock_mhz": np.median([one.sm_clock_mhz for one in good]),
+            "idle_watts": np.median([one.idle_watts for one in good]),
+            "temperature_c": max(one.temperature_c for one in good),
+        }  # fmt: skip
+        assert found.loc[name, [*wanted]].to_dict() == pytest.approx(wanted)
+        assert found.loc[name, "throttled"].split() == sorted({word for one in good for word in one.throttled.split()})
+
+
+def test_windows_agree_where_those_of_one_length_and_of_twice_the_length_do():
+    def of(*joules):
+        return [SimpleNamespace(joules=one, launches=10) for one in joules]
+
+    assert energy.agreement(of(10, 24, 24, 11)) == pytest.approx((0.1, 24 / 10.5 - 1))
+    assert energy.agreement(of(10, 11, 12, 10)) == pytest.approx((1 / 11, 0.15), abs=1e-9)
+    assert energy.agreement(of(10, 8, 8, 10, 12, 8, 8, 12)) == pytest.approx((0.2, 1 - 8 / 11))
 
 
 @pytest.fixture

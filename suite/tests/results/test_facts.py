@@ -175,6 +175,7 @@ def test_facts_are_those_of_brute_force(tmp_path, seed):
             for side in (one.subject, one.baseline)
         )
         both = joined.loc[one.subject, one.baseline, one.policy, one.problem]
+        assert one.one_run == both.one_run == (mine[4] == theirs[4])
         assert (one.columns, one.tuned, both.tuned) == (mine[2].n, *[mine[3] and theirs[3]] * 2)
         assert [one.ratio, both.ratio] == pytest.approx([theirs[0] / mine[0]] * 2, rel=1e-4)
     assert len(alone) == len(joined) == sum(found["n"].xs("group 0", level="group"))
@@ -210,3 +211,8 @@ def test_a_problem_in_two_types_has_two_times_and_is_tuned_where_both_are(tmp_pa
     assert told("f32", "f16") == {names["f32"]: (2.0, False), names["f16"]: (3.0, False)}
     assert told("f32") == {names["f32"]: (2.0, False)}
     assert told("f16") == {names["f16"]: (3.0, True)}
+    either, half = (
+        Selector(name, ("sputnik",), kind, also="f16") for name, kind in (("either", "f32"), ("half", "f16"))
+    )
+    both = pairs(data, [half], [either])[["problem", "ratio", "tuned"]]
+    assert both.to_numpy().tolist() == [[names["f16"], 2.0 / 3.0, False]], "the least of a stem"
