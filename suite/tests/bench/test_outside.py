@@ -1,6 +1,7 @@
 """Kernels from outside under a timer made of Python: what only their launches between samples can tell."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -156,11 +157,25 @@ def test_the_operands_of_a_plan_are_in_its_buffers_but_its_output_and_a_bias_may
         return list(_places(Plan("x", "cuda", "none.cu", {}, {**buffers, "c": b}, "c", ()), known))
 
     turned = np.ascontiguousarray(b.T)
-    assert places("pointwise", {"b": b, "bias": np.ones(3, np.float32)}, x=turned) == [("x", ("b", 1))]
+    assert places("pointwise", {"b": b, "bias": np.ones(3, np.float32)}, x=turned.ravel()) == [("x", ("b", 1))]
     assert places("transformer", {"b": b, "k": other}, x=b, y=b) == [("x", ("b", 0)), ("y", ("b", 0))]
     for op, dense in (("spmm", {"b": b, "k": other}), ("transformer", {"k": other})):
         with pytest.raises(Unsupported):
             places(op, dense, x=turned)
+
+
+@pytest.mark.parametrize("op", ["spmm", "sparse_softmax"])
+def test_other_values_are_drawn_anew_and_of_a_softmax_those_of_its_pattern_in_another_order(op):
+    one = replace(PROBLEM, op=op, n=12)
+    operands = make_operands(one)
+    given, other = (getattr(outside(one, operands, lambda: reference(one, operands)), of) for of in ("given", "other"))
+    (name, before), (_, after) = (*given.dense.items(), *other.dense.items())
+    again = outside(one, operands, None).other.dense[name]
+    assert [np.mean(after == old) < 0.5 for old in (before, again)] == [True, True]
+    assert op == "spmm" or sorted(after) == sorted(before)
+    same = operands if op == "spmm" else replace(operands, sparse=operands.sparse.with_values(after))
+    truth = reference(one, replace(same, dense=other.dense if op == "spmm" else {}))
+    np.testing.assert_array_equal(other.truth().value, truth.value)
 
 
 def test_an_operand_in_a_form_of_the_plans_own_is_refused():

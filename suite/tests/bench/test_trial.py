@@ -18,6 +18,7 @@ from nnzbench.bench.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.bench.timing import Measurement
 from nnzbench.core.plan import Candidate, Prepared, Unsupported
 from nnzbench.data.problems.check import TOLERANCE
+from nnzbench.data.problems.parts import PART_ELEMENTS
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices.gpu import LaunchError
@@ -65,6 +66,16 @@ def test_a_candidate_may_have_a_tolerance_of_its_own(tmp_path):
 
     sweep(tmp_path, Rounds(off(2.0), off(2.0)))
     assert {(row.status, row.math) for row in rows(tmp_path)} == {("ok", "f32")}
+
+
+def test_one_bit_of_many_is_another_result():
+    """Also where it is that of a sign, and in any of the parts that are compared one by one."""
+    one = np.zeros((3, PART_ELEMENTS), np.float32)
+    assert trial._same_bits(one, one.copy())
+    for row, number in ((0, 1.0), (1, -0.0), (2, np.nan)):
+        other = one.copy()
+        other[row, 7] = number
+        assert not trial._same_bits(one, other)
 
 
 def test_the_same_bits_at_other_places_are_another_result(tmp_path):

@@ -42,6 +42,22 @@ def plans(kernel, problem):
         return []
 
 
+def test_of_others_the_first_of_each_arithmetic_does_or_of_a_library_each_default():
+    def takes(name, *told):
+        choices = FirstChoices(name)
+        return [one for one in told if choices.takes(SimpleNamespace(variant=one[3:], math=one[:3]))]
+
+    assert takes("ring", "f32a", "f32b") == ["f32a"]
+    assert takes("row_stream", "f32a", "f16b", "f16c") == ["f32a"]  # it was the first: no other is looked at
+    both = "f32rule_a", "f32b", "f32heuristic_c", "f32heuristic_d", "f16rule_e"
+    assert takes("sputnik", *both) == ["f32rule_a", "f32heuristic_c"]
+    many = [f"f32v{at}" for at in range(62)]
+    assert takes("sputnik", *many, "f16v", "f32heuristic_a") == ["f32v0", "f16v", "f32heuristic_a"]
+    assert takes("sputnik", *many, "f32v", "f16v", "f32heuristic_a") == ["f32v0", "f16v"]  # behind 64 no more is sought
+    library = "f32nn_a", "f32nn_default", "f16nn_b", "f32tn_default", "f32nn_c", "f16heuristic_d", "f32defaults"
+    assert takes("cublas", *library) == [*library[:4], library[5]]
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_every_candidate_runs_untuned(name, monkeypatch):
     monkeypatch.setattr(support, "require_gpu", lambda device, _: device)

@@ -5,11 +5,13 @@ import pytest
 from commands import invoke
 from fake_records import failed as fake_failed
 from fake_records import record
+from fake_records import write as write_set
 
 from nnzbench.results import runs
 from nnzbench.results.records import shown
 from nnzbench.results.records.files import export
 from nnzbench.results.records.record import NOT_TIMED, RecordError, append
+from nnzbench.results.result_set import load
 from nnzbench.results.runs import compare
 
 
@@ -86,6 +88,33 @@ def test_a_difference_within_the_noise_or_that_only_the_clock_makes_is_unclear()
 def test_what_is_the_same_is_wider_for_cold_times(policy, change, word):
     for us in (100.0 * change, 100.0 / change):
         assert verdict(row(100.0, policy=policy), row(us, policy=policy)) == word
+
+
+@pytest.mark.parametrize(
+    ("policy", "word", "times"),
+    [("hot", "SLOWER", (115.0, 115.1)), ("hot", "FASTER", (86.95, 86.85)), ("cold", "SLOWER", (115.5, 115.6)),
+     ("cold", "FASTER", (86.55, 86.45)), ("loop", "SLOWER", (115.0, 115.1))],
+)  # fmt: skip
+def test_what_is_different_is_so_by_fifteen_percent_beyond_half_a_step_of_the_timer(policy, word, times):
+    found = [verdict(row(100.0, 0.0, policy=policy), row(us, 0.0, policy=policy)) for us in times]
+    assert found == ["UNCLEAR", word]
+
+
+def test_another_machine_of_a_gpu_says_of_how_many_of_the_fastest_it_has_the_same(tmp_path):
+    ratios = {("hot", "a"): 1.039, ("hot", "b"): 1 / 1.039, ("hot", "c"): 1.0395, ("hot", "d"): 1.041}
+    ratios |= {("cold", "a"): 1.069, ("cold", "b"): 1 / 1.071, ("cold", "c"): 1.0, ("hot", "slow"): 1.0}
+    folders = [tmp_path / name / "nvidia-h200" / "sparsert_table1" for name in ("", runs.REPEATED)]
+    for at, folder in enumerate(folders):
+        made = [
+            row(20.0 if name == "slow" else 10.0 * ratio**at, policy=policy, variant="slow" if name == "slow" else "v",
+                problem="a" if name == "slow" else name, selected=name != "slow")
+            for (policy, name), ratio in ratios.items()
+        ]  # fmt: skip
+        write_set(folder, [*made[:-2], fake_failed(made[-2], "wrong", "why") if at else made[-2], made[-1]])
+    results = load(folders[0])
+    again, of, same = runs.reproduced(results)
+    assert (again.folder, of, same) == (folders[1], 6, 4)
+    assert runs.reproduced(again) is None
 
 
 def test_a_kernel_that_stopped_being_correct_is_failed_and_a_regression():
@@ -186,7 +215,7 @@ def told(folder, rows, **versions):
 
 
 def test_runs_that_differ_in_one_library_end_in_a_table_of_what_moved(tmp_path):
-    kernels = {"cublas": (1.0, 2.0), "sputnik": (1.0, 1.0)}
+    kernels = {"cublas": (1.0, 2.0), "sputnik": (1.0, 1.0), "eie": (1.0, 0.25)}
     before, after = (
         [
             row(us=10.0 * times[at] ** sign, kernel=name, problem=f"p{sign}", variant="v")
@@ -203,6 +232,7 @@ def test_runs_that_differ_in_one_library_end_in_a_table_of_what_moved(tmp_path):
     assert "What moved with cublas 12.9 -> 13.0" in text
     table = [line for line in text.splitlines() if line.startswith("| ") and "hot" in line]
     assert table == [
+        "| eie hot | 3 | 0.794 | 0.250 | 4.000 | 3 |",
         "| cublas hot | 3 | 1.122 | 0.500 | 2.000 | 3 |",
         "| sputnik hot | 3 | 1.000 | 1.000 | 1.000 | 0 |",
     ]

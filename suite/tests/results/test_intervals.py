@@ -74,11 +74,13 @@ def test_tuning_gained_what_the_fastest_first_choice_took_longer_where_it_was_do
         ("ring", "p", 5.0, True, ""),
         ("eie", "p", 1.0, True, ""),
     ]
+    rows += [("ring", "s", 3.0, True, ""), ("ring", "s", 1.0, False, "")]
     rows += [("ring", "q", 4.0, True, ""), ("ring", "r", 1.0, True, "time"), ("ring", "q", 1.0, False, "")]
     made = pd.DataFrame(rows, columns=["kernel", "problem", "median_us", "untuned", "cut_short"])
-    found = tuning_gains(made.assign(math="f32", policy="hot", superseded=False))
-    assert found[["kernel", "math", "policy", "n"]].to_numpy().tolist() == [["ring", "f32", "hot", 2]]
-    assert found["gain"].tolist() == pytest.approx([np.sqrt(5 / 2 * 4)])
+    pruned = made[:1].assign(median_us=0.5, superseded=True)  # where the unpruned matrix has a time
+    found = tuning_gains(pd.concat([made.assign(superseded=False), pruned]).assign(math="f32", policy="hot"))
+    assert found[["kernel", "math", "policy", "n"]].to_numpy().tolist() == [["ring", "f32", "hot", 3]]
+    assert found["gain"].tolist() == pytest.approx([np.cbrt(5 / 2 * 4 * 3)])
 
 
 def test_a_spread_is_of_two_problems_or_more_that_are_alike():
