@@ -358,6 +358,11 @@ def test_rows_beyond_what_a_limited_run_tries_are_left_out_of_it(tmp_path):
     assert rows_left_out(contests, "pycuda", None, found) == 10
 
 
+def test_candidates_compete_with_the_fastest_so_far_and_not_with_the_last(tmp_path):
+    sweep(tmp_path, FakeKernel(variants={"a": (10.0, ""), "b": (12.0, ""), "c": (13.0, "")}))
+    assert {row.variant for row in rows(tmp_path) if "clearly behind" in row.reason} == {"c"}
+
+
 @pytest.mark.parametrize(("slow", "status"), [([2.0], "ok"), ([2.0, 0.9], "ok"), ([2.0, 1.1], "timeout")])
 def test_a_first_launch_that_loads_modules_does_not_say_how_long_one_takes(slow, status):
     """Sixty of a second of 1.1 s would pass the limit of a minute."""

@@ -130,7 +130,9 @@ def test_a_candidate_that_the_second_run_did_not_time_for_being_far_behind_is_no
 
 
 def test_rows_of_one_run_only_are_counted_not_compared():
-    result = compare([row(), row(variant="gone")], [row(), row(variant="new1"), row(variant="new2")])
+    result = compare(
+        [row(), row(variant="gone")], [row(), row(variant="new1"), row(variant="new2"), failed(variant="new3")]
+    )
     assert (len(result.rows), result.only_before, result.only_after) == (1, 1, 2)
 
 

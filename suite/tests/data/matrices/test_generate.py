@@ -120,7 +120,12 @@ def test_banded_is_causal_with_a_full_band():
 
 @pytest.mark.parametrize(
     ("source", "m", "k", "sparsity", "width", "kept"),
-    [("balanced:0", 40, 256, 0.75, 8, 2), ("balanced:9:0", 8, 27, 0.34, 3, 2), ("nm:2:4:5", 64, 96, 0.5, 4, 2)],
+    [
+        ("balanced:0", 40, 256, 0.75, 8, 2),
+        ("balanced:9:0", 8, 27, 0.34, 3, 2),
+        ("nm:2:4:5", 64, 96, 0.5, 4, 2),
+        ("nm:1:4:5", 64, 96, 0.75, 4, 1),
+    ],
 )
 def test_every_range_keeps_as_many(source, m, k, sparsity, width, kept):
     matrix = load_sparse(problem(source, m, k, sparsity))

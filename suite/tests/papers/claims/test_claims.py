@@ -21,6 +21,7 @@ from nnzbench.papers.claims.verdicts import (
     UNDECIDED,
     WEAKER,
     _held,
+    points_of,
     verdict,
 )
 from nnzbench.results import selector
@@ -147,7 +148,10 @@ def claim(**changes):
         ({"published": 4.0}, 0.97, CONTRADICTED),
         ({"published": 4.0}, 0.99, WEAKER),  # on neither side of break-even
         ({"published": 4.0}, math.nan, NOT_MEASURABLE),
-        ({"published": 1.1}, 0.97, CONTRADICTED),
+        ({"published": 1.1}, 1.0, WEAKER),
+        ({"published": 1.1}, 0.979, CONTRADICTED),
+        ({"published": 4.0}, math.inf, STRONGER),
+        ({"published": 0.71, "scale": "density", "better": "lower"}, math.inf, CONTRADICTED),
         ({"published": 1.1}, 0.99, WEAKER),
         ({"published": 0.27, "better": "lower"}, 0.1, STRONGER),
         ({"published": 0.27, "better": "lower"}, 0.8, WEAKER),
@@ -155,10 +159,15 @@ def claim(**changes):
         ({"published": 1.0, "break_even": math.nan}, 0.9, REPRODUCED),
         ({"published": 1.0, "break_even": math.nan}, 2.0, STRONGER),
         ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 69.8, REPRODUCED),
-        ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 80.0, WEAKER),
+        ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 69.9, WEAKER),
         ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 40.0, STRONGER),
         ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 103.0, CONTRADICTED),
         ({"published": 96.8, "unit": "%", "scale": "points", "break_even": 100.0, "better": "lower"}, 101.9, WEAKER),
+        (
+            {"published": 96.8, "unit": "%", "scale": "points", "break_even": 100.0, "better": "lower"},
+            102.1,
+            CONTRADICTED,
+        ),
         ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.75, REPRODUCED),
         ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.80, WEAKER),
         ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.55, STRONGER),
@@ -177,6 +186,7 @@ def claim(**changes):
 )
 def test_verdicts(changes, measured, expected):
     assert verdict(claim(**changes), measured) == expected
+    assert [points_of(band) for band in (1.25, 1.1, 1.5)] == pytest.approx([5.0, 2.0, 10.0])
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,23 @@ def test_a_cell_is_timed_refused_failed_or_missing():
         failed(one(rows[2], kernel="sparsert_conv"), "launch-error", "it broke"),
         one(rows[3], policy="cold"),
         one(rows[0], kernel="not_of_this_experiment"),
+        failed(one(rows[4], kernel="sparsert_conv"), "unsupported", "too wide"),
+        failed(one(rows[4], kernel="sparsert_conv", variant="other"), "wrong", "off by one"),
+        one(rows[5], search="some"),
+        one(rows[6], search="first"),
+        one(rows[6], variant="other", search="all"),
+        failed(one(rows[7], search="first"), "unsupported", "too wide"),
     ]
-    states = coverage.states(NAME, frame_of(records)).set_index(coverage.CELL)["state"]
+    found = coverage.states(NAME, frame_of(records)).set_index(coverage.CELL)
+    states, untuned = found["state"], found["untuned"]
     assert len(states) == len(coverage.expected(NAME))
+    assert [case_of(rows[5].name)] == [case for case, *_ in untuned.index[untuned]]
 
     def state(i, policy="hot", kernel="cudnn"):
         return states[case_of(rows[i].name), "f32", kernel, policy, ""]
 
     assert [state(i) for i in range(4)] == ["timed", "refused", "refused", "missing"]
-    assert state(2, kernel="sparsert_conv") == "failed"
+    assert (state(2, kernel="sparsert_conv"), state(4, kernel="sparsert_conv")) == ("failed", "failed")
     assert (state(3, "cold"), state(0, "cold"), state(0, kernel="direct_conv")) == ("timed", "missing", "missing")
 
 
@@ -123,11 +131,24 @@ def test_the_gaps_name_kernel_policy_and_count():
         for policy in ("hot", "cold")
     ]
     assert coverage.gaps(coverage.count(NAME, frame_of(everything), NO_FILE)) == []
+    assert coverage.gaps(coverage.count(NAME, frame_of(everything[1:]), NO_FILE)) == [
+        "Not measured hot ([coverage](../coverage.md)): `sparsert_conv_paper` f32 on 1 of 8."
+    ]
     kept = [row for row in everything if row.kernel != "cudnn" or (row.policy == "cold" and "_95" in row.problem)]
     assert coverage.gaps(coverage.count(NAME, frame_of(kept), NO_FILE)) == [
         "Not measured hot ([coverage](../coverage.md)): `cudnn` f32 on all of 8.",
         "Not measured cold ([coverage](../coverage.md)): `cudnn` f32 on 4 of 8.",
     ]
+
+
+def test_a_gpu_comes_before_another_by_whole_percents_of_its_cells_and_then_by_its_memory():
+    def placed(gpu, missing, untuned, expected=1000):
+        return coverage.rank(gpu, pd.DataFrame([{"expected": expected, "missing": missing, "untuned": untuned}] * 2))
+
+    fast, slow = "nvidia-h200", "nvidia-t4"
+    ordered = [placed(fast, 0, 9), placed(slow, 9, 0), placed(fast, 10, 0), placed(fast, 5, 15), placed(fast, 0, 0, 0)]
+    assert ordered == sorted(ordered)
+    assert placed(slow, 0, 0) > placed(fast, 4, 5)
 
 
 def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import fake_records
+import numpy as np
 import pandas as pd
 import pytest
 
+from nnzbench.core.gpus import Peaks, sheet_peaks
 from nnzbench.data.problems import tables
 from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.report import published
@@ -179,6 +181,31 @@ def test_operands_are_counted_as_in_l2_where_they_fit(tmp_path):
         if key[1] == "measured"
     }
     assert fit == {T4: 0, H200: 1}
+
+
+def test_shares_of_a_group_are_those_of_brute_force():
+    rng = np.random.default_rng(7)
+    fits = sheet_peaks(H200).l2_bytes
+    choices = {"group": ["a", "b"], "policy": ["hot", "cold"], "role": ["", "best", "dense"]}
+    choices |= {"untuned": ["", "", "ring"], "bytes": [fits - 1, fits, fits + 1], "time_us": [1.0, 2.0, 7.0, np.nan]}
+    points = pd.DataFrame({name: rng.choice(np.array(some, object), 90) for name, some in choices.items()})
+    points = points.astype({"bytes": float, "time_us": float}).assign(gpu=H200, gpu_key=[(H200, "measured")] * 90)
+    kinds = ("bandwidth", "flops", "limit")
+    shares = {f"share_of_{one}": np.where(rng.random(90) < 0.1, np.nan, rng.uniform(0.1, 0.9, 90)) for one in kinds}
+    points = points.assign(floor_us=rng.uniform(0.1, 0.9, 90), **shares)
+    found = summary._shares(points)
+    for row in found.itertuples():
+        alike = (points["group"] == row.group) & (points["policy"] == row.policy) & (points["role"] == row.role)
+        mine = points[alike & points["time_us"].notna()]
+        means = [np.exp(np.log(mine[f"share_of_{one}"].dropna()).mean()) for one in kinds]
+        assert [row.of_bandwidth, row.of_flops, row.of_roofline] == pytest.approx(means)
+        assert (row.count, row.fit_l2) == (len(mine), sum(mine["bytes"] <= fits))
+        assert row.launch_overhead == pytest.approx(np.median(mine["floor_us"] / mine["time_us"]))
+        assert row.tuned == ("ring" not in set(mine["untuned"]))
+    assert len(found) == 2 * 2 * 2
+    sheet = Peaks(copy_gbs=1000.0, l2_gbs=9000.0, fp32_tflops=10.0, f16_tflops=100.0, l2_bytes=1e9)
+    rows = pd.DataFrame({"flops": [1e9, 1e9, 1e6], "bytes": [1e3, 1e3, 1e6], "math": ["f32", "f16", "f32"]})
+    assert summary._least(rows, sheet) == pytest.approx([100.0, 10.0, 1.0])
 
 
 def test_shares_are_of_the_baseline_and_of_the_best_sparse_kernel_alone(tmp_path):
