@@ -1,6 +1,7 @@
 """Windows of energy on a simulated board: aligned to ticks, refused where readings differ, the same for equal work."""
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -29,7 +30,9 @@ def load_of(bench):
 
 def test_a_window_lies_between_ticks_and_knows_what_a_launch_takes():
     bench = bench_of()
-    found = window(bench, load_of(bench), 2.0)
+    load = load_of(bench)
+    load.starved = 3  # in a window before this one
+    found = window(bench, load, 2.0)
     assert found.reason == ""
     assert 2.0 <= found.seconds < 2.0 + 1.1 * TICK_S
     assert found.tick_ms == pytest.approx(1e3 * TICK_S, rel=0.01)
@@ -73,6 +76,39 @@ def test_a_counter_and_a_power_that_differ_by_5_percent_refuse_the_window_and_na
     if refused:
         assert f"{found.joules:.4g} J" in found.reason
         assert f"{found.integral_joules:.4g} J" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("joules", "ticks", "launches", "starved", "said"),
+    [(105.0, 5, 1, 0, ""), (105.1, 5, 1, 0, "differ"), (94.9, 5, 1, 0, "differ"), (95.0, 4, 1, 0, "too few"),
+     (100.0, 5, 0, 0, "no two replays"), (100.0, 5, 1, 1, "waited for the host 1")],
+)  # fmt: skip
+def test_what_a_window_is_refused_for(joules, ticks, launches, starved, said):
+    reading = energy.Reading("", launches, 1.0, 100.0, joules, 100.0, None, None, "")
+    assert said in energy._fault(reading, starved, ticks, idle=False)
+    assert bool(energy._fault(reading, starved, ticks, idle=False)) == bool(said)
+    assert launches or not energy._fault(reading, starved, ticks, idle=True)
+
+
+def test_power_between_two_readings_is_their_mean_within_the_window_alone():
+    powers = [(0.0, 10.0), (1.0, 20.0), (3.0, 40.0), (4.0, 80.0)]
+    assert energy._integral(powers, 0.5, 2.0) == pytest.approx(0.5 * 15 + 1.0 * 30)
+    assert energy._integral(powers, -1.0, 9.0) == pytest.approx(15 + 60 + 60)
+
+
+def test_a_replay_is_of_whole_rounds_over_the_copies_and_lasts_four_milliseconds():
+    timer, done = BoardTimer(), []
+    for us in (10.0, 1500.0, 1e5):
+        runs = [
+            lambda us=us, at=at: done.append(at) or setattr(timer, "enqueued_us", timer.enqueued_us + us)
+            for at in (0, 1)
+        ]
+        rounds = math.ceil(4000 / (2 * us))
+        load = energy._load(timer, runs, False)
+        assert (load.launches, load._depth) == (2 * rounds, max(2, math.ceil(50_000 / (rounds * 2 * us))))
+        done.clear()
+        load._replay()
+        assert done == [0, 1] * rounds
 
 
 def test_a_gpu_that_waits_for_the_host_refuses_the_window():

@@ -16,12 +16,14 @@ from nnzbench.bench.session import Session
 from nnzbench.bench.steps import Step
 from nnzbench.bench.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.bench.timing import Measurement
-from nnzbench.core.plan import Candidate, Prepared, Unsupported
+from nnzbench.core.plan import Candidate, Plan, Prepared, Resources, Unsupported
 from nnzbench.data.problems.check import TOLERANCE
+from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.parts import PART_ELEMENTS
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import Reference, reference
 from nnzbench.devices.gpu import LaunchError
+from nnzbench.kernels.copies import over_copies
 from nnzbench.results.records.beside import TUNING
 from nnzbench.site.contribute.snapshots import private
 
@@ -124,6 +126,20 @@ def test_streamed_weights_are_copied_until_they_take_more_than_the_cache(tmp_pat
     assert stream.limit_us > hot.limit_us  # its weights come from memory
 
 
+def test_copies_are_as_many_as_hold_what_l2_does_code_included_from_two_to_a_thousand():
+    weights = np.ones((2, 3), np.float16)
+    held = {"w": SimpleNamespace(shape=weights.shape, dtype=weights.dtype)}
+    prepared = Prepared(
+        lambda: None, list, list, list, arrays=held, copied=lambda names: list, resources=Resources(code_bytes=12)
+    )
+    plan = Plan("v", "ptx", "\n", {}, {"w": weights, "c": np.zeros(2)}, "c", ())
+    for language, each in ((None, 12), ("cuda", 12), ("ptx", 24)):
+        mine = Candidate("v", "f32", list, replace(plan, language=language) if language else None)
+        for flush, count in ((each, 2), (2 * each + 1, 3), (3 * each, 3), (3 * each + 1, 4), (1 << 20, 1000)):
+            timer = SimpleNamespace(flush_bytes=flush)
+            assert len(over_copies(mine, prepared, Operands(None, {}, ""), timer)) == count
+
+
 @pytest.mark.parametrize(
     ("policies", "said"),
     [(("hot", "stream"), "over a copy of the weights"), (("hot",), "after timing"), (("cold",), "after timing")],
@@ -223,9 +239,9 @@ def test_of_a_library_what_is_far_behind_is_timed_under_the_first_policy_alone(t
     assert found["b", "hot"].reason == EARLY
 
 
-@pytest.mark.parametrize(("name", "again"), [("cublas", {"b": 5.0, "d_default": 25.0}), ("fake", None)])
+@pytest.mark.parametrize(("name", "again"), [("cublas", {"b": 5.0, "d_default": 25.0, "e": 15.0}), ("fake", None)])
 def test_of_a_library_what_is_recorded_as_far_behind_is_not_run_under_a_policy_added_later(tmp_path, name, again):
-    times = {"a": (25.0, ""), "b": (5.0, ""), "c": (24.0, ""), "d_default": (25.0, "")}
+    times = {"a": (25.0, ""), "b": (5.0, ""), "c": (24.0, ""), "d_default": (25.0, ""), "e": (15.0, "")}
     kernel = FakeKernel(name, times)
     sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
     if again:

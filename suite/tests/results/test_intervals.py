@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.results.groups import ALL, Group
+from nnzbench.results.result_set import geometric_mean
 from nnzbench.results.table import _mean, _paired, _statistics, facts_of_pairs, spread, tuning_gains
 
 
@@ -18,6 +19,11 @@ def test_the_interval_is_that_of_95_percent(geometric):
     inside = np.log if geometric else np.asarray
     half = 1.96 * drawn.std(ddof=1) / np.sqrt(400)
     assert (inside(high) - inside(mean), inside(mean) - inside(low)) == pytest.approx((half, half), rel=0.07)
+
+
+def test_a_geometric_mean_is_the_root_of_the_product():
+    assert [geometric_mean(some) for some in ([1.0, 4.0, 16.0], [3.0])] == pytest.approx([4.0, 3.0])
+    assert np.isnan(geometric_mean([]))
 
 
 def test_patterns_of_one_matrix_are_drawn_together():

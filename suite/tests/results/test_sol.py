@@ -35,8 +35,8 @@ def test_a_set_is_by_rule_or_tuned_or_some_of_both(scopes, said):
 def test_every_row_has_the_score_over_the_fastest_dense_time_of_its_problem_policy_and_arithmetic(tmp_path):
     rng = np.random.default_rng(5)
     made = [
-        record(problem=problem, kernel=kernel, variant=f"{math}_{at}", policy=policy, median_us=us, q1_us=us, q3_us=us,
-               limit_us=1.0, source="dlmc:a/b")
+        record(problem=problem, kernel=kernel, variant=f"{math}_{at}{'_unpruned' * at * (kernel == 'cublas')}",
+               policy=policy, median_us=us, q1_us=us, q3_us=us, limit_us=1.0, source="dlmc:a/b")
         for problem in ("p", "q")
         for policy in ("hot", "cold")
         for kernel, math in (("cublas", "f32"), ("cublas", "tf32"), ("cusparse", "f32"), ("sputnik", "f32"))
@@ -49,7 +49,9 @@ def test_every_row_has_the_score_over_the_fastest_dense_time_of_its_problem_poli
         dense = [
             other.median_us
             for other in frame.itertuples()
-            if other.kernel == "cublas" and (other.stem, other.policy, other.math) == (row.stem, row.policy, row.math)
+            if other.kernel == "cublas"
+            and other.weights == "unpruned"
+            and (other.stem, other.policy, other.math) == (row.stem, row.policy, row.math)
         ]
         wanted = 1 / (1 + max(0.0, row.median_us - row.limit_us) / (min(dense) - row.limit_us))
         assert row.sol == pytest.approx(wanted)

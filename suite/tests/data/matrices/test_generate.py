@@ -180,12 +180,22 @@ def test_pruners_keep_the_largest():
     assert norms[chosen].min() > norms[~chosen].max()
 
 
+@pytest.mark.parametrize("count", [1, 300, 699])
+def test_the_largest_are_those_of_a_stable_sort(count):
+    keys = np.random.default_rng(count).integers(0, 40, (50, 700)).astype(np.float16)
+    wanted = np.zeros(keys.shape, bool)
+    np.put_along_axis(wanted, np.argsort(-keys.astype(int), axis=1, kind="stable")[:, :count], True, axis=1)
+    assert np.array_equal(prune.top(keys, count), wanted)
+
+
 def test_ties_and_zeros_do_not_change_counts():
     ones = np.ones((6, 32), np.float32)
     assert prune.magnitude(ones, 0.5).nnz == 96
     assert set(prune.balanced(ones, 0.5, 4).row_lengths) == {16}
     assert set(prune.balanced(ones, 0.99, 4).row_lengths) == {4}  # a range keeps at least one
     assert prune.n_of_m(np.zeros((3, 8)), 2, 4).indices.tolist() == [0, 1, 4, 5] * 3
+    last = np.array([[0, 0, 0, 0, 1, 2, 3, 4], [0] * 8])  # of whose columns the upper four are chosen
+    assert prune.v_n_m(last, 2, 2, 8).indices.tolist() == [6, 7, 4, 5]
 
 
 def test_pruners_refuse_nan():
