@@ -164,3 +164,10 @@ class FakeCusparse(Handles):
         target = self.live[c]
         rows = np.repeat(np.arange(target.matrix.shape[0]), np.diff(target.matrix.indptr))
         store_values(self.backend, target.values, target.dtype, product[rows, target.matrix.indices])
+
+    def constrained_gemm_buffer_size(self, *arguments):
+        return self.sp_mm_buffer_size(*arguments, None)
+
+    def constrained_gemm(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, workspace):
+        assert (op_a, op_b, self.live[a][4], self.live[b][4]) == (0, 0, 1, 1), "column-major, as it is"
+        self.sddmm(handle, op_a, op_b, alpha, a, b, beta, c, compute, None, workspace)

@@ -285,6 +285,10 @@ class FakeCublas:
             result = result + column_major(self.backend, c, ckind, m, n, ldc)
         store_values(self.backend, c, ckind, result.T)
 
+    def sgeam(self, handle, ta, tb, m, n, alpha, a, lda, beta, b, ldb, c, ldc):
+        assert (ta, tb, host_scalar(alpha, 0), host_scalar(beta, 0), b, ldb, ldc) == (1, 0, 1, 0, c, m, m)
+        store_values(self.backend, c, 0, column_major(self.backend, a, 0, n, m, lda))
+
 
 class Handles:
     """What a library has handed out and not taken back, by handle."""

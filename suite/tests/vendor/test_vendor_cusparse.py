@@ -9,6 +9,7 @@ from vendor_candidates import check_all, every_of, product
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
+from nnzbench.kernels.vendor import constrained
 from nnzbench.kernels.vendor.cusparse import block_rows, blocked_ell, occupied, sliced_ell
 
 every = every_of("cusparse")
@@ -45,6 +46,14 @@ def test_every_variant_of_spmv_and_sddmm_computes_the_result(op, n, shape, dtype
     found = every(problem, operands, gpu)
     assert len(found) == {"spmv": 8, "sddmm": 6}[op]
     check_all(found.values(), problem, operands)
+    assert list(gpu.cusparse.live.values()) == ["handle"]
+
+
+@pytest.mark.parametrize("shape", [(70, 33), (1, 5), (32, 64)])
+def test_the_constrained_product_transposes_its_second_operand_in_each_launch(shape, gpu, monkeypatch):
+    monkeypatch.setattr(constrained, "Bindings", lambda: gpu.cusparse)
+    problem, operands = make("sddmm", scattered(*shape), 24)
+    check_all(every_of("constrained_gemm")(problem, operands, gpu).values(), problem, operands)
     assert list(gpu.cusparse.live.values()) == ["handle"]
 
 

@@ -107,9 +107,13 @@ class Records:
         return made_of(facts.iloc[0], wanted.statistic, found, matrices)
 
     def _whole_sample(self, asked: Quantity) -> Group:
-        """The group, of the largest sample of the collection that is recorded: of a part of one nothing follows."""
+        """The group, of the largest sample of the collection that both sides ran: of a part of one nothing follows."""
         data, sample = self.data(asked.experiment), tables.SAMPLE
         problems = data.of(asked.group) if data else pd.DataFrame(columns=["source"])
+        for side in (asked.subject, asked.baseline):
+            if data and side and side.kernels:
+                rows = data.frame[data.frame["kernel"].isin(side.kernels)]
+                problems = problems[problems["problem"].isin(rows["problem"])]
         recorded = {str(source).partition(":")[2] for source in problems["source"]}
         while sample < len(recorded):
             more = len(tables.dlmc_sample(sample)) + 1
