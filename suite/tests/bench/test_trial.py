@@ -109,6 +109,9 @@ def test_calls_that_no_graph_holds_are_timed_in_the_stream_and_say_so_where_it_s
     sweep(tmp_path, kernel, device=device)
     assert not [call for call in device.timer.calls if call[0] == "capture"]
     assert {row.policy: row.reason for row in rows(tmp_path)} == {"hot": "stream launches, not a graph", "cold": ""}
+    assert not any(row.captured for row in rows(tmp_path))
+    sweep(tmp_path / "others", FakeKernel())
+    assert {row.policy: row.captured for row in rows(tmp_path / "others")} == {"hot": True, "cold": False}
 
 
 STREAM = Choice(policies=("hot", "stream"))
@@ -199,7 +202,12 @@ def test_candidates_are_measured_against_their_own_arithmetic_alone(tmp_path):
     assert found == {"a": "", "tf32_a": "", "b": "", "tf32_b": EARLY, "c": EARLY}
 
 
-def test_what_papers_divide_by_is_known_as_well_as_what_may_win(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "variants"),
+    [("cublas", {"f32_default_nn": 1.0, "f32_algo1_nn": 4.0}), ("balanced", {"bulk_w16": 4.0, "paper_w32": 1.0}),
+     ("sputnik_ablation", {"no_vector": 1.0})],
+)  # fmt: skip
+def test_what_papers_divide_by_is_known_as_well_as_what_may_win(tmp_path, monkeypatch, name, variants):
     rules, measure = [], trial.measure
 
     def told(timer, run, policy, rule, *rest):
@@ -207,9 +215,9 @@ def test_what_papers_divide_by_is_known_as_well_as_what_may_win(tmp_path, monkey
         return measure(timer, run, policy, rule, *rest)
 
     monkeypatch.setattr(trial, "measure", told)
-    kernel = FakeKernel("cublas", {"f32_default_nn": (10.0, ""), "f32_algo1_nn": (10.0, "")})
+    kernel = FakeKernel(name, dict.fromkeys(variants, (10.0, "")))
     sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
-    assert [rule.slower_tolerance / rule.tolerance for rule in rules] == [1.0, 4.0]
+    assert [rule.slower_tolerance / rule.tolerance for rule in rules] == [*variants.values()]
 
 
 def test_parts_of_a_network_are_no_rivals_of_one_another(tmp_path):

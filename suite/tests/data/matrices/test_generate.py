@@ -180,6 +180,14 @@ def test_pruners_keep_the_largest():
     assert norms[chosen].min() > norms[~chosen].max()
 
 
+def test_sets_of_rows_and_kernels_of_filters_keep_exactly_their_share():
+    for count, kept in ((4, [10] * 4), (3, [15, 15, 10]), (1, [40])):
+        lengths = prune.elements(8, 50, 0.9, count, 0).row_lengths
+        assert [lengths[first::count].sum() for first in range(count)] == kept
+    assert set(prune.patterns(8, 54, 5 / 9, "top8", "balanced", 1).row_lengths) == {24}
+    assert set(prune.patterns(8, 54, 0.8, "top8", "balanced", 1).row_lengths) == {12}  # of 2.7 kernels three
+
+
 @pytest.mark.parametrize("count", [1, 300, 699])
 def test_the_largest_are_those_of_a_stable_sort(count):
     keys = np.random.default_rng(count).integers(0, 40, (50, 700)).astype(np.float16)

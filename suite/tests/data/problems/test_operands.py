@@ -95,6 +95,13 @@ def test_convolutions_agree_with_loops(op, shape):
     agree(reference(asked, operands), *convolution_loops(shape, operands.sparse.to_dense(), operands.dense["x"]))
 
 
+def test_a_row_is_normed_to_deviation_one_but_for_a_hundred_thousandth_in_its_square():
+    x, gain, shift = np.array([[3.0, 3.0], [5e-3, -5e-3], [40.0, -40.0]]), np.array([2.0, 1.0]), np.array([0.5, -0.5])
+    by = np.sqrt(np.array([1.0, 25e-6, 1600.0]) + 1e-5)
+    wanted = (x - [[3.0], [0.0], [0.0]]) / by[:, None] * gain + shift
+    np.testing.assert_allclose(module._norm(x, gain, shift), wanted)
+
+
 def test_taps_are_the_inputs_below_each_output():
     c = ConvShape(2, 1, 7, 8, 1, 3, 2, 0, 1, stride=2)
     x = np.random.default_rng(0).standard_normal((2, 1, 7, 8))
