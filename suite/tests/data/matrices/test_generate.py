@@ -215,7 +215,16 @@ def test_pruners_refuse_nan():
 HASHES = {
     "uniform:0": "a4a910d2fb23aa29", "equal_rows:0": "8c25fd1d69ab0a57", "cov:0.5:0": "03f44533074dc456",
     "balanced:0": "6dd94e3f1a8b8276", "nm:2:4:0": "52ed162a817745f1", "block:8x8:0": "de6cfd264161840b",
+    "banded:8:0": "9a910ae5034f1a23", "vnm:32:2:8:0": "540c151e4bd3a445", "vector:3:0": "cacb12660aaf3d7d",
+    "kernel:8:0": "2113ad7ac16f9477", "channel:8:0": "4b96ae826955198b", "elements:4:0": "515ba95a000702db",
+    "magnitude:conv1x1_expand:0": "469d8335f508ec41", "balanced:7:0": "c5247bb888f80dfc",
+    "block:3x5:0": "5f8072a33db50f58",
 }  # fmt: skip
+PATTERNS = {
+    "centre8:norm": "0ca0dcd99f7223e9",
+    "top12:balanced": "b1e84eb25a78f6dd",
+    "pr8:uneven": "da86b515d9ae3418",
+}
 MODELS = {
     "ptb_balanced": "c69c16402f095a77", "vgg16_conv1_1_balanced": "24e591487a6c232b",
     "vgg16_conv3_3_balanced": "0f213b8e221aa157", "timit_balanced": "da97ecc9b2a0b224",
@@ -227,6 +236,7 @@ def test_the_same_seed_gives_the_patterns_of_record():
     models = {one.label: one for one in tables.load("balanced_models")}
     assert {label: load_sparse(models[label]).pattern_hash() for label in MODELS} == MODELS
     assert {source: load_sparse(problem(source)).pattern_hash() for source in HASHES} == HASHES
+    assert {one: prune.patterns(16, 90, 0.7, *one.split(":"), 0).pattern_hash() for one in PATTERNS} == PATTERNS
     for source, known in HASHES.items():
         assert load_sparse(problem(source[:-1] + "1")).pattern_hash() != known
 
