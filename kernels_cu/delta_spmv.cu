@@ -1,5 +1,5 @@
-// y = A x, fp16 (bf16 under BF16), fp32 sums. A: m x k, sparse without structure, packed by the host in 22 bits a nonzero;
-// x: k, y: m, or k x n and m x n of up to four columns. For products whose time is A's bytes.
+// y = A x, fp16 (bf16 under BF16), fp32 sums. A: m x k, sparse without structure, packed by the host in 22 or 20 bits a
+// nonzero; x: k, y: m, or k x n and m x n of up to four columns. For products whose time is A's bytes.
 //
 // A's entries travel in chunks of 16 neighbouring ones of a row: 32 bytes of values, and 12 bytes that tell the column of the
 // first and how far each other one is from the one before, less one, in 5 bits. Where two are further apart, entries of value
@@ -20,12 +20,15 @@
 //   low, high     (chunks, 8) values 0 to 7 and 8 to 15
 //   near          (chunks, 2) words: the first's column in 16 bits and steps 1 to 3 in 5 bits each; steps 4 to 9
 //   far           (chunks) words: steps 10 to 15
-// Launch: block 32 * kWarps; 2 kPitch (k + 16) bytes of dynamic shared memory, rounded up to 16.
+// Launch: block 32 * kWarps; 2 kPitch (k + 16 DEALT) bytes of dynamic shared memory, rounded up to 16.
 //
 // Defines
 //   BLOCKS   that an SM should hold
 //   COLUMNS  of x: 1, or 2 to 4, of which the argument n tells how many there are
 //   TOKENS   1: of more columns than 1: x is n x k and y n x m; k is even
+//   BITS     of a step, 5; or 3, of which `near` has all, the first five behind the column, and `far` is not read
+//   DEALT    1; or a power of two, among as many neighbouring chunks as which a row's entries are dealt in turn. So lanes read
+//            of x what lies together, in other banks. Steps are longer by as much, and count from there
 //   BF16     1: values, x and y are bf16
 //   BIAS     1: one more argument, m numbers that are added to y; null: none
 //   FP8      1: values are e4m3 in 16 bytes a chunk, `low` alone; x and y are fp16, and sums are multiplied by `scale`
@@ -40,6 +43,10 @@
 #define COLUMNS 1
 #define TOKENS 0
 #endif
+#ifndef BITS
+#define BITS 5
+#define DEALT 1
+#endif
 #ifndef OVERLAPS
 #define OVERLAPS 0
 #endif
@@ -50,6 +57,7 @@
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kChunk = 16;
+constexpr int kBeyond = kChunk * DEALT;  // rows of zeros behind x, which what fills up the last chunks reads
 constexpr int kPitch = COLUMNS == 3 ? 4 : COLUMNS;  // of rows of x in shared memory, so that a load brings one
 
 // A row of x, and sums of a row of y.
@@ -114,18 +122,19 @@ struct Chunk {
         high = nnz::ld_stream(all.high + at);
 #endif
         near = nnz::ld_stream(all.near + at);
-        far = nnz::ld_stream(all.far + at);
+        if (BITS == 5) far = nnz::ld_stream(all.far + at);
     }
 
-    // Bytes of x in the step to entry I. A word of places has six steps, but the first one: of its steps it has the last three,
-    // behind the first column.
+    // Bytes of x in the step to entry I. A word of places has 30 bits of steps, but the first one: it has the last half of its
+    // steps, behind the first column.
     template <int I>
     __device__ __forceinline__ int step() const {
-        constexpr int kWord = (I + 2) / 6, kBit = 5 * ((I + 2) % 6) + (kWord == 0);
+        constexpr int kEach = 30 / BITS, kStep = I + kEach / 2 - 1;
+        constexpr int kWord = kStep / kEach, kBit = BITS * (kStep % kEach) + (kWord == 0);
         const unsigned word = kWord == 0 ? near.x : kWord == 1 ? near.y : far;
         constexpr int kShift = kPitch == 4 ? 3 : kPitch;
         constexpr int kRight = kBit < kShift ? 0 : kBit - kShift;
-        return static_cast<int>((kBit == 0 ? word << kShift : word >> kRight) & 31u << kShift);
+        return static_cast<int>((kBit == 0 ? word << kShift : word >> kRight) & (1u << BITS) - 1 << kShift);
     }
 
     template <int I>
@@ -148,7 +157,7 @@ struct Chunk {
             if constexpr (I > 0) at += step<I>();
             const nnz::Half weight = value<I>();
             if (!Checked || (weight & 0x7fff) != 0) {
-                const Operands row = *reinterpret_cast<const Operands*>(x + at + 2 * kPitch * I);
+                const Operands row = *reinterpret_cast<const Operands*>(x + at + 2 * kPitch * DEALT * I);
                 each([&](int t,
                          float& sum) { sum = nnz::fma_rn(nnz::widen_half(weight), nnz::widen_half(row.of[t]), sum); },
                      sums);
@@ -174,10 +183,9 @@ __device__ __forceinline__ Sums over_lanes(Sums sums, int lanes) {
     return sums;
 }
 
-__device__ __forceinline__ bool finite(const Sums& sums) {
-    bool all = nnz::finite(of(sums, 0));
-#pragma unroll
-    for (int t = 1; t < COLUMNS; ++t) all = all && nnz::finite(of(sums, t));
+__device__ __forceinline__ bool finite(Sums sums) {
+    bool all = true;
+    each([&](int, float sum) { all = all && nnz::finite(sum); }, sums);
     return all;
 }
 
@@ -220,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         // not through the read-only cache: the launch before may write x, and such loads may come before the wait
 #if TOKENS
 #pragma unroll 4
-        for (int i = 2 * static_cast<int>(threadIdx.x); i < k + kChunk; i += 2 * kThreads) {
+        for (int i = 2 * static_cast<int>(threadIdx.x); i < k + kBeyond; i += 2 * kThreads) {
             Operands rows[2];
 #pragma unroll
             for (int t = 0; t < COLUMNS; ++t) {
@@ -232,28 +240,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         }
 #elif COLUMNS == 3
         constexpr int kAhead = 24;  // numbers that a thread asks for before it waits for any
-        for (int i = threadIdx.x; i < 3 * (k + kChunk); i += kAhead * kThreads) {
+        for (int i = threadIdx.x; i < 3 * (k + kBeyond); i += kAhead * kThreads) {
             nnz::Half given[kAhead];
 #pragma unroll
             for (int a = 0; a < kAhead; ++a)
                 given[a] = i + a * kThreads < 3 * k ? __ldcg(x + i + a * kThreads) : nnz::Half{0};
 #pragma unroll
-            for (int a = 0, at = i; a < kAhead && at < 3 * (k + kChunk); ++a, at += kThreads)
+            for (int a = 0, at = i; a < kAhead && at < 3 * (k + kBeyond); ++a, at += kThreads)
                 reinterpret_cast<Operands*>(shared)[at / 3].of[at % 3] = given[a];
         }
 #else
         const int end = k * n, copied = n == COLUMNS ? end : 0;
         for (int i = threadIdx.x * 8; i + 8 <= copied; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
         nnz::cp_async_commit();
-        for (int i = copied / 8 * 8 + static_cast<int>(threadIdx.x); i < COLUMNS * (k + kChunk); i += kThreads) {
+        for (int i = copied / 8 * 8 + static_cast<int>(threadIdx.x); i < COLUMNS * (k + kBeyond); i += kThreads) {
             const int at = n == COLUMNS ? i : i % COLUMNS < n ? i / COLUMNS * n + i % COLUMNS : end;
             reinterpret_cast<nnz::Half*>(shared)[i] = at < end ? __ldcg(x + at) : nnz::Half{0};
         }
 #endif
     };
-#if !OVERLAPS
-    bring_x();
-#endif
+    if (!OVERLAPS) bring_x();
     const int rows = 32 / lanes, lane = threadIdx.x % lanes;
     const int step = static_cast<int>(gridDim.x) * kWarps * rows;
     int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * rows;
@@ -266,9 +272,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     Chunk chunk;
     chunk.load(chunks, now.begin + lane, now.begin + lane < now.end);
     Row next = look_up(first + step + in_warp);
-#if OVERLAPS
-    bring_x();
-#endif
+    if (OVERLAPS) bring_x();
     nnz::cp_async_wait<0>();
     __syncthreads();
 

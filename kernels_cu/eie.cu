@@ -35,6 +35,7 @@
 //   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
 #include "nnz.cuh"
 #include "pack.cuh"
+#include "reduce.cuh"
 #if BULK
 #include "bulk_copy.cuh"
 #endif
@@ -75,9 +76,7 @@ constexpr int kWide = kColumns == 1 && EXACT ? 4 : 1;
 constexpr int kLoad = kWide > 1 ? kWide : EXACT ? kColumns : 1;
 constexpr int kLoads = kWide * kColumns / kLoad;
 
-struct Staged {
-    Pack<Value, kLoad> held[kStaged][kLoads];
-};
+using Staged = Pack<Value, kLoad>[kStaged][kLoads];
 
 // A part of X as a block brings it: rows begin .. end, columns from `first` on, to `units` units of all lanes' slots.
 struct Part {
@@ -98,7 +97,7 @@ struct Part {
 #pragma unroll
             for (int c = 0; c < kLoads; ++c) {
                 const bool real = unit < units && inside(row, c);
-                staged.held[u][c] = load_here<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
+                staged[u][c] = load_here<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
             }
         }
     }
@@ -113,7 +112,7 @@ struct Part {
 #pragma unroll
             for (int c = 0; c < kLoads; ++c) {
                 Pack<Value, kLoad> got = {};
-                if (inside(row, c)) got.word = staged.held[u][c].word;
+                if (inside(row, c)) got.word = staged[u][c].word;
 #if COLUMNS == 1
                 const Floats<kLoad> wide = widen(got);
 #pragma unroll
@@ -143,11 +142,7 @@ __device__ __forceinline__ unsigned run_to(unsigned runs, unsigned at) {
 template <int E>
 __device__ __forceinline__ unsigned value_of(unsigned word, unsigned lane_book) {
 #if SHIFTS
-    if constexpr (E == 0) {
-        return (word << 7 & 0x780u) | lane_book;
-    } else {
-        return (word >> (8 * E - 7) & 0x780u) | lane_book;
-    }
+    return ((E == 0 ? word << 7 : word >> (E == 0 ? 0 : 8 * E - 7)) & 0x780u) | lane_book;
 #else
     return __dp4a(word & 0x0f0f0f0fu, 128u << (8 * E), lane_book);
 #endif
@@ -235,8 +230,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         // Everything is on its way; now what comes first is waited for.
 #if BULK
         for (int slot = part_end - part_begin + threadIdx.x; slot < places * kLanes; slot += kThreads) {
-            const Slot nothing = {};
-            store<kColumns>(reinterpret_cast<Element*>(slots + slot * kSlotBytes), nothing);
+            store<kColumns>(reinterpret_cast<Element*>(slots + slot * kSlotBytes), Slot{});
         }
 #else
         const int units = places * kLanes / kWide;
@@ -289,12 +283,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     }
 
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-        for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-            sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
-        }
-    }
+    for (int c = 0; c < kColumns; ++c) sums[c] = nnz::reduce<nnz::Sum, kLanes>(sums[c]);
     const int row = item * kRows + lane / kLanes;
     if (row >= m) return;
 #pragma unroll

@@ -68,7 +68,9 @@ MAKE: dict[str, Callable[[Problem, Operands, Any], Plan]] = {
     "eie": lambda problem, data, how: eie.make_plan(Coded.of(data.sparse), data.dense["b"], how, "sm_80"),
     "balanced": _balanced,
     "tensor_spmm": tensor.make_plan,
-    "delta_spmv": lambda problem, data, lanes: spmv.make_plan(problem, data, "sm_90", lanes, 2),
+    "delta_spmv": lambda problem, data, how: spmv.make_plan(
+        problem, data, "sm_90", how[0], 2, None, spmv.Form(*how[1:])
+    ),
     "macko": lambda problem, data, how: next(macko.macko.plans(problem, data, "sm_90")),
     "venom": lambda problem, data, how: venom.make_plan(problem, data, how[0], venom.VenomTiling(*how[1:])),
     "flash_llm": _of_paper("flash_llm"),
@@ -310,22 +312,33 @@ CASES += cases("tensor_spmm", *((sizes, TF32[at]) for at, sizes in TF32_CASES))
 CASES += cases("tensor_spmm", *(((50, 300, 7, 0.35), TF32[0], "f32", *how) for how in ORDERS))
 
 # lanes: one row, steps beyond 32 columns, rows shorter than a chunk and of several rounds of all lanes
-LANES = ((1, 300, 1, 0.5), 32), ((70, 1000, 1, 0.02), 1), ((33, 700, 1, 0.3), 4), ((300, 49, 1, 0.9), 2)
-LANES += (((41, 1100, 1, 0.95), 2), ((9, 7, 1, 0.3), 1))
-FEW = ((70, 1001, 2, 0.02), 1), ((33, 4001, 3, 0.05), 4), ((300, 49, 4, 0.9), 2), ((1, 301, 4, 0.5), 32)
+LANES = ((1, 300, 1, 0.5), (32,)), ((70, 1000, 1, 0.02), (1,)), ((33, 700, 1, 0.3), (4,)), ((300, 49, 1, 0.9), (2,))
+LANES += (((41, 1100, 1, 0.95), (2, 3)), ((9, 7, 1, 0.3), (1,)))
+FEW = (
+    ((70, 1001, 2, 0.02), (1,)),
+    ((33, 4001, 3, 0.05), (4,)),
+    ((300, 49, 4, 0.9), (2, 5, 8)),
+    ((1, 301, 4, 0.5), (32,)),
+)
+FORMS = ((4,), (4, 3), (8, 5, 8))
 SHUFFLED = (("asan", "backward"), ("tsan", "forward"), ("plain", "random:5"))
 CASES += cases("delta_spmv", *LANES, *FEW, dtype="f16")
-CASES += cases("delta_spmv", *(((40, 600, n, 0.2), 4, dtype) for n in (1, 2, 3) for dtype in ("bf16", "f8")))
+CASES += cases("delta_spmv", *(((40, 600, n, 0.2), FORMS[n % 3], dtype) for n in (1, 2, 3) for dtype in ("bf16", "f8")))
 CASES += cases(
     "delta_spmv",
-    *(((70, 331, n, 0.3), 4, dtype, *how) for n in (1, 2, 3, 4) for dtype in ("f16", "f8") for how in SHUFFLED),
+    *(
+        ((70, 331, n, 0.3), FORMS[(n + at) % 3], dtype, *how)
+        for n in (1, 2, 3, 4)
+        for dtype in ("f16", "f8")
+        for at, how in enumerate(SHUFFLED)
+    ),
 )
 # one row, rows that begin within eight entries or take several rounds, steps beyond 16 columns, more rows than a block
 CASES += cases("macko", *((sizes,) for sizes, _ in LANES), dtype="f16")
 CASES += cases("macko", *(((70, 331, 1, 0.3), None, "f16", *how) for how in SHUFFLED))
 for rows in ("none", "one"):
     CASES += cases("macko", ((41, 900, 1, 0),), dtype="f16", rows=rows)
-    CASES += cases("delta_spmv", *(((41, 900, n, 0), 8, "f16") for n in (1, 4)), rows=rows)
+    CASES += cases("delta_spmv", *(((41, 900, n, 0), FORMS[n % 3], "f16") for n in (1, 2, 3)), rows=rows)
     for name, k in (("flash_llm", 128), ("spinfer", 128)):
         CASES += cases(name, ((256, k, 8, 0), 2 if rows == "none" else 1, "f16"), rows=rows)
 
@@ -412,5 +425,5 @@ ALONE = [
         *(((45, 290, 11, 0.3), TILINGS[at], tensor_dtype(TILINGS[at])) for at in (0, 2, 3, 6, 8, 10, 14, 15)),
     ),
     *cases("tensor_spmm", ((45, 290, 11, 0.3), TF32[2])),
-    *cases("delta_spmv", ((200, 700, 1, 0.02), 4, "f16")),
+    *cases("delta_spmv", ((200, 700, 1, 0.02), (4,), "f16")),
 ]

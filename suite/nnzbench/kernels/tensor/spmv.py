@@ -1,14 +1,15 @@
-"""Kernel `delta_spmv`: sparse matrix times one to four vectors in 16-bit types, from a format of 22 bits a nonzero.
+"""Kernel `delta_spmv`: sparse matrix times one to four vectors in 16-bit types, from 22 or 20 bits a nonzero.
 
-Chunks of 16 entries of a row, whose columns are steps of 5 bits (`delta_spmv.cu`).
+Chunks of 16 entries of a row, whose columns are steps of 5 or 3 bits (`delta_spmv.cu`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +29,44 @@ from nnzbench.kernels.tensor.strips import stored_dense, stored_weights
 CHUNK = 16
 MOST_COLUMNS = 1 << 16
 MOST_VECTORS = 4
-_LONGEST = 32
-"""Columns from an entry to the next one."""
 _BLOCK_NONZEROS = 1 << 20
 """That are packed at a time."""
-_STEPS = 5
-"""Bits of a step."""
 
 
-def pack(matrix: CSR) -> dict[str, Array]:
+class Form(NamedTuple):
+    """Of steps: the bits of one, and among how many chunks a row's entries are dealt in turn."""
+
+    bits: int = 5
+    dealt: int = 1
+
+
+def pays(problem: Problem, nnz: int) -> Form | None:
+    """The form that is tried beside the plain one: by the log in `docs/performance/tensor-cores-2.md`.
+
+    Where bytes are what a product costs, steps of 3 bits save 5 to 9 % of them up to two thirds of zeros. Where loads
+    of x are, fewer of them ask the same bank at once if entries are dealt, up to six zeros in ten.
+    """
+    density = nnz / max(1, problem.m * problem.k)
+    if problem.dtype == "f8" or problem.n > 2:
+        return Form(dealt=8) if density >= 0.4 else None
+    return Form(bits=3) if density >= 1 / 3 else None
+
+
+def pack(matrix: CSR, form: Form = Form()) -> dict[str, Array]:  # noqa: B008
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
     The buffers of `delta_spmv.cu`, whose header explains them: `offsets` (m + 1,), and of each chunk `low` and `high`,
-    eight values each, and places, two words `near` and one `far`.
+    eight values each, and places, two words `near` and, of 5 bits, one `far`.
 
     Raises `ValueError` for more than `MOST_COLUMNS` columns.
     """
     if matrix.k > MOST_COLUMNS:
         raise ValueError(f"columns are kept in 16 bits, and {matrix.k} are more than {MOST_COLUMNS}")
-    parts = over_rows(matrix, _rows)
+    parts = over_rows(matrix, partial(_rows, form))
     counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)])
     values = np.concatenate([np.zeros((0, CHUNK), np.uint16), *(value for _, value, _ in parts)])
-    words = np.concatenate([np.zeros((0, 3), np.uint32), *(word for _, _, word in parts)])
-    held = {"low": values[:, :8], "high": values[:, 8:], "near": words[:, :2], "far": words[:, 2]}
+    words = np.concatenate([np.zeros((0, 2 + (form.bits == 5)), np.uint32), *(word for _, _, word in parts)])
+    held = {"low": values[:, :8], "high": values[:, 8:], "near": words[:, :2], "far": words[:, 2:].reshape(-1)}
     offsets = {"offsets": np.cumsum(counts).astype(np.int32)}
     return {**offsets, **{name: np.ascontiguousarray(part) for name, part in held.items()}}
 
@@ -83,39 +99,57 @@ def entries(matrix: CSR, first: int, last: int) -> tuple[Int32s, Int32s, NDArray
     return row, column, values, gap
 
 
-def _rows(matrix: CSR, first: int, last: int) -> _Part:
+def _rows(form: Form, matrix: CSR, first: int, last: int) -> _Part:
     """Of rows `first` to `last - 1` how many chunks each has, and of each chunk its values and its words of places."""
-    row, column, values, gap = entries(matrix, first, last)
-    gap[np.diff(row, prepend=-1) != 0] = 0  # a chunk has its first column
-    between = gap >> _STEPS  # zeros that stand before the entry
-    upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(between + 1)])  # entries before each, of all rows
-    rows = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=last - first))])
-    of_row = np.diff(upto[rows])
-    chunks = -(-of_row // CHUNK)
-    filled = CHUNK * (np.cumsum(chunks) - chunks) - (np.cumsum(of_row) - of_row)
-    place = upto[1:] - 1 + np.repeat(filled, np.diff(rows))
+    strand, column, values, gap = entries(matrix, first, last)
+    dealt, longest = form.dealt, (1 << form.bits) - 1
+    furthest = dealt + longest  # columns from an entry to the next one of its strand, of which a row has `dealt`
+    if dealt > 1:
+        counts = np.bincount(strand, minlength=last - first)
+        nth = np.arange(strand.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        strand = strand * dealt + nth % dealt
+        order = np.argsort(strand, kind="stable")
+        strand, column, values = strand[order], column[order], values[order]
+        gap = np.diff(column, prepend=-1) - 1
+    gap[np.diff(strand, prepend=-1) != 0] = dealt - 1  # a chunk has its first column
+    between = gap // furthest  # zeros that stand before the entry
+    gap -= between * furthest + (dealt - 1)
+    upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(between + 1)])  # entries before each, of all strands
+    strands = np.concatenate([[0], np.cumsum(np.bincount(strand, minlength=(last - first) * dealt))])
+    of_strand = np.diff(upto[strands])
+    each = (-(-of_strand // CHUNK)).reshape(-1, dealt).max(axis=1)  # chunks of a row's strands
+    chunks = np.repeat(each, dealt)
+    filled = CHUNK * (np.cumsum(chunks) - chunks) - (np.cumsum(of_strand) - of_strand)
+    place = upto[1:] - 1 + np.repeat(filled, np.diff(strands))
 
     size = CHUNK * int(chunks.sum())
     out, step, at = np.zeros(size, np.uint16), np.zeros(size, np.uint32), np.zeros(size, np.uint32)
-    out[place], step[place], at[place] = values, gap & _LONGEST - 1, column
+    out[place], step[place], at[place] = values, np.maximum(gap, 0), column
     far = np.flatnonzero(between > 0)
     nth = np.arange(between[far].sum()) - np.repeat(np.cumsum(between[far]) - between[far], between[far])
     zero = np.repeat(place[far] - between[far], between[far]) + nth
-    step[zero] = _LONGEST - 1
-    at[zero] = np.repeat(column[far - 1], between[far]) + _LONGEST * (nth + 1)
+    step[zero] = longest
+    at[zero] = np.repeat(column[far - 1], between[far]) + furthest * (nth + 1)
+    late = np.maximum(-gap[far], 0).astype(np.uint32)  # the last zero stands earlier, where it would be too near
+    step[place[far] - 1] -= late
+    at[place[far] - 1] -= late
 
-    steps, words = step.reshape(-1, CHUNK), np.empty((size // CHUNK, 3), np.uint32)
-    words[:, 0] = at[::CHUNK] | _together(steps[:, 1:4]) << np.uint32(16)
-    words[:, 1] = _together(steps[:, 4:10])
-    words[:, 2] = _together(steps[:, 10:])
-    return chunks, out.reshape(-1, CHUNK), words
+    steps, ends = step.reshape(-1, CHUNK), range(1 + 15 // form.bits, CHUNK + 1, 30 // form.bits)
+    words = np.stack([_together(steps[:, max(1, end - 30 // form.bits) : end], form.bits) for end in ends], axis=1)
+    words[:, 0] = at[::CHUNK] | words[:, 0] << np.uint32(16)
+    if dealt == 1:
+        return each, out.reshape(-1, CHUNK), words
+    of_row = each * dealt
+    nth = np.arange(chunks.sum()) - np.repeat(np.cumsum(of_row) - of_row, of_row)
+    turn = np.arange(nth.size) - nth + nth % dealt * np.repeat(each, of_row) + nth // dealt  # one of each strand
+    return of_row, out.reshape(-1, CHUNK)[turn], words[turn]
 
 
-def _together(steps: Uint32s) -> Any:
-    """Steps of 5 bits in one word, the first in the lowest bits."""
+def _together(steps: Uint32s, bits: int) -> Any:
+    """Steps in one word, the first in the lowest bits."""
     word = steps[:, 0].copy()
     for at in range(1, steps.shape[1]):
-        word |= steps[:, at] << np.uint32(_STEPS * at)
+        word |= steps[:, at] << np.uint32(bits * at)
     return word
 
 
@@ -138,7 +172,13 @@ class DeltaTiling(TileConfiguration):
 
 
 def make_plan(
-    problem: Problem, operands: Operands, arch: str, lanes: int, blocks: int, shared: SharedWork | None = None
+    problem: Problem,
+    operands: Operands,
+    arch: str,
+    lanes: int,
+    blocks: int,
+    shared: SharedWork | None = None,
+    form: Form = Form(),  # noqa: B008
 ) -> Plan:
     """The plan of `DeltaTiling(lanes, blocks)`; `operands.dense["b"]` is (k, n), as `stored_dense` takes it.
 
@@ -147,14 +187,16 @@ def make_plan(
     shared = shared or SharedWork()
     elapsed = shared.timer()
     n = operands.dense["b"].shape[1]
-    bytes_of_x = -(-2 * power_of_two_at_least(n) * (problem.k + CHUNK) // 16) * 16
+    bytes_of_x = -(-2 * power_of_two_at_least(n) * (problem.k + CHUNK * form.dealt) // 16) * 16
     if bytes_of_x > block_shared_bytes(arch):
         raise Unsupported(f"{n} vectors of {problem.k} do not fit in the shared memory of {arch}")
     bf16 = problem.dtype == "bf16"
     sparse = operands.sparse
     fp8 = problem.dtype == "f8"
     held = shared.once_for(
-        sparse, ("delta_spmv", fp8), lambda: pack(sparse.with_values(stored_weights(sparse.values, problem.dtype)))
+        sparse,
+        ("delta_spmv", fp8, form),
+        lambda: pack(sparse.with_values(stored_weights(sparse.values, problem.dtype)), form),
     )
     if fp8:
         both = np.concatenate([held["low"], held["high"]], axis=1).astype(np.uint8)
@@ -165,14 +207,16 @@ def make_plan(
     buffers = {**held, "x": x, "y": np.empty((problem.m, n), dtype=x.dtype)}
     several = {"COLUMNS": n, "TOKENS": 0} if n > 1 else {}
     sizes = (problem.m, n, problem.k, lanes) if several else (problem.m, problem.k, lanes)
+    other = {} if form == Form() else {"BITS": form.bits, "DEALT": form.dealt}
     return DeltaTiling(lanes, blocks).plan(
         "delta_spmv",
         (min(resident * sm_count(arch), needed), 1, 1),
         (*sizes, *buffers, 1 / F8_SCALE) if fp8 else sizes,
         buffers,
         "y",
-        defines={"BF16": int(bf16), "FP8": int(fp8), "BIAS": 0, **several},
+        defines={"BF16": int(bf16), "FP8": int(fp8), "BIAS": 0, **several, **other},
         label="e4m3" * fp8,
+        marks=(f"s{form.bits}" * (form.bits != 5), f"d{form.dealt}" * (form.dealt > 1)),
         math="f8" * fp8,
         shared_bytes=bytes_of_x,
         generate_ms=elapsed(),
@@ -195,7 +239,8 @@ def gated(plan: Plan, factor: float) -> Plan:
 
 
 def structure_bytes(problem: Problem, nnz: int) -> int:
-    """12 bytes for 16 nonzeros and 4 a row, without the zeros that stand between or fill up."""
+    """12 bytes for 16 nonzeros and 4 a row, without the zeros that stand between or fill up. Steps of 3 bits take 8, so
+    that their limit is up to a tenth too high."""
     return 12 * -(-nnz // CHUNK) + 4 * (problem.m + 1)
 
 
@@ -215,11 +260,15 @@ def delta_spmv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan
     if problem.k > MOST_COLUMNS:
         raise Unsupported(f"columns are kept in 16 bits, and {problem.k} are more than {MOST_COLUMNS}")
     shared = SharedWork()
-    columns = power_of_two_at_least(problem.n)
+    columns, other = power_of_two_at_least(problem.n), pays(problem, operands.sparse.nnz)
     chunks = max(1, operands.sparse.nnz // (CHUNK * problem.m))
     most = min(32, power_of_two_at_least(chunks))
+    each = dict.fromkeys((most, max(1, most // 2)))
     for blocks in _BLOCKS:
         if blocks * _WARPS > architecture(arch).warps or blocks * columns > _MOST_SUMS:
             continue
-        for lanes in dict.fromkeys((most, max(1, most // 2))):
+        for lanes in each:
             yield make_plan(problem, operands, arch, lanes, blocks, shared)
+    if other:
+        for lanes in each:
+            yield make_plan(problem, operands, arch, lanes, _BLOCKS[0], shared, other)

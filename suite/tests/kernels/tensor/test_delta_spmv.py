@@ -1,6 +1,7 @@
 """`delta_spmv` against float64 on the processor, and its packed chunks against the matrix that they hold."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from nnzbench.core.plan import Unsupported, bf16_bits
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.reference import reference
-from nnzbench.kernels.tensor.spmv import delta_spmv, gated, make_plan, pack
+from nnzbench.kernels.tensor.spmv import Form, delta_spmv, gated, make_plan, pack
 from nnzbench.kernels.tensor.strips import stored_weights
 
 
@@ -41,13 +42,53 @@ def test_values_are_summed_in_fp32():
         assert relative_error(execute(plan), reference(problem(data), data)) < 5e-4
 
 
-def test_columns_far_apart_and_values_that_are_zero():
-    columns = np.array([0, 1, 33, 34, 67, 600, 65535], np.int32)
-    values = np.array([1, 2, 3, -0.0, 5, 6, 7], np.float16)
-    sparse = CSR(1, 65536, np.array([0, 7], np.int32), columns, values)
-    data = operands(sparse, 1).cast("f16")
-    plan = make_plan(problem(data), data, "sm_90", 4, 2)
-    assert relative_error(execute(plan), reference(problem(data), data)) < 5e-4
+def decoded(packed, form):
+    """Each row's columns and values, by the words that the device reads."""
+    words = np.concatenate([packed["near"], packed["far"].reshape(len(packed["near"]), -1)], axis=1)
+    each = 30 // form.bits
+    bits = [(0, 16 + form.bits * at) for at in range(each // 2)] + [
+        (word, form.bits * at) for word in range(1, words.shape[1]) for at in range(each)
+    ]
+    steps = np.stack([words[:, word] >> np.uint32(bit) & np.uint32(2**form.bits - 1) for word, bit in bits], axis=1)
+    steps = np.concatenate([words[:, :1] & 0xFFFF, steps + form.dealt], axis=1, dtype=np.int64)
+    values = np.concatenate([packed["low"], packed["high"]], axis=1)
+    rows = [slice(*ends) for ends in pairwise(packed["offsets"])]
+    found = [(np.cumsum(steps[row], axis=1).ravel(), values[row].ravel()) for row in rows]
+    return [(column[value != 0], value[value != 0]) for column, value in found]
+
+
+@pytest.mark.parametrize("form", [Form(), Form(3), Form(5, 8), Form(3, 2), Form(5, 32)], ids=str)
+def test_packed_chunks_hold_what_is_not_zero(form):
+    """Steps of all lengths, the longest possible one, and zeros of either sign, which take no place."""
+    rng = np.random.default_rng(form.bits)
+    lengths = [0, 1, 16, 17, 129, 900, 2000, 6]
+    among = [9, 9, 16, 300, 65536, 1000, 65536, 9]
+    columns = [np.sort(rng.choice(*one, replace=False)) for one in zip(among, lengths, strict=True)]
+    columns[-1] = np.array([0, 1, 34, 35, 600, 65535])
+    values = rng.integers(-3, 4, sum(lengths)).astype(np.float16) * np.float16(-1)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    held = CSR(len(lengths), 65536, offsets, np.concatenate(columns).astype(np.int32), values)
+    packed = pack(held, form)
+    for row, (column, value) in enumerate(decoded(packed, form)):
+        given = slice(offsets[row], offsets[row + 1])
+        there = values[given] != 0
+        order = np.argsort(column)
+        np.testing.assert_array_equal(column[order], held.indices[given][there])
+        np.testing.assert_array_equal(value[order].view(np.float16), values[given][there])
+
+
+def test_other_forms_are_tried_where_they_save_bytes_or_loads():
+    def tried(n, dtype, density):
+        data = whole(matrix(64, 640, density), n, dtype)
+        plans = list(delta_spmv.plans(problem(data, dtype), data, "sm_90"))
+        held = {plan.variant: sum(one.nbytes for one in plan.buffers.values()) for plan in plans}
+        return held, {name.rpartition("_")[2] for name in held} - {"b2", "b3"}
+
+    held, forms = tried(1, "f16", 0.5)
+    assert forms == {"s3"}
+    assert min(held.values()) < 0.95 * max(held.values())
+    assert [tried(n, dtype, 0.5)[1] for n, dtype in ((2, "bf16"), (3, "f16"), (1, "f8"))] == [{"s3"}, {"d8"}, {"d8"}]
+    assert not tried(1, "f16", 0.3)[1] | tried(4, "f16", 0.38)[1]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +150,6 @@ def test_gates_let_their_rows_through():
     for one, lanes in ((data, 32), (pair, 4)):
         with pytest.raises(Unsupported, match="no two rows"):
             gated(make_plan(problem(one), one, "sm_90", lanes, 2), 0.5)
-
-
-def test_entries_of_either_zero_take_no_place():
-    zeros = CSR.from_dense(np.ones((2, 5), np.float16)).with_values(np.array([1, 0.0, -0.0, 2, 3] * 2, np.float16))
-    packed, wanted = pack(zeros), pack(CSR.from_dense(zeros.to_dense()))
-    for name, part in packed.items():
-        np.testing.assert_array_equal(part, wanted[name])
 
 
 def test_weights_that_e4m3_has_no_number_for_are_zeros_whatever_their_sign():
