@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -84,3 +85,21 @@ def test_a_rate_that_is_no_number_above_zero_is_none(rate):
 def test_several_runs_peaks_are_their_medians():
     found = median_peaks([Peaks(copy_gbs=3.0, sms=2), Peaks(copy_gbs=1.0), Peaks(copy_gbs=2.0, l2_gbs=7.0)])
     assert (found.copy_gbs, found.l2_gbs, found.sms, found.fp32_tflops) == (2.0, 7.0, 2, None)
+
+
+def test_hot_operands_that_fit_come_from_l2_and_all_others_from_memory():
+    peaks = Peaks(copy_gbs=1000.0, l2_gbs=5000.0, l2_bytes=50)
+    asked = [(50, "hot"), (51, "hot"), (50, "cold"), (50, "stream")]
+    assert [peaks.bandwidth(*one) for one in asked] == [5000.0, 1000.0, 1000.0, 1000.0]
+    assert Peaks(copy_gbs=1000.0).bandwidth(1, "hot") == 1000.0
+    assert math.isnan(Peaks(l2_gbs=1.0).bandwidth(1, "cold"))
+
+
+def test_what_a_chip_does_in_a_nanosecond_and_keeps_up_within_its_power():
+    one = gpu("h200")
+    assert one.peaks.l2_bytes == one.l2_mb * 2**20
+    assert one.issue == pytest.approx(one.sms * 128 * one.boost_mhz / 1e3)
+    assert one.loads == pytest.approx(one.sms * one.architecture.l1_clock_bytes * one.boost_mhz / 1e3)
+    watts = {0.44: 0.7, 0.88: 0.8, 0.22: 0.6, 0.44 * 2**5: 1.0, 0.44 / 2**5: 0.3}
+    told = {each: replace(one, power_w=each * one.rate("f16")).sustained for each in watts}
+    assert told == pytest.approx(watts)

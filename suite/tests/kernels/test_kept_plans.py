@@ -23,6 +23,7 @@ import pytest
 from nnzbench.core.architectures import block_shared_bytes, sm_count
 from nnzbench.core.plan import Plan, Unsupported
 from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.prune import BalancedMatrix
 from nnzbench.data.problems.operands import Operands, make_operands
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels import balanced, cost_rule, eie, merge_spmm, pattern_conv, row_stream
@@ -39,6 +40,7 @@ from nnzbench.kernels.sputnik import sddmm as strips
 from nnzbench.kernels.sputnik import spmm as tiles
 from nnzbench.kernels.tensor import spinfer, split_k
 from nnzbench.kernels.tensor import spmm as tensor
+from nnzbench.kernels.tensor import spmv as delta
 
 KEPT = Path(__file__).with_name("kept_plans.csv")
 PLANNED = {name: one for name, one in kernels().items() if isinstance(one, Kernel)}
@@ -249,6 +251,22 @@ def test_plans_are_those_kept(name, cache_dir):
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_rules_choose_is_what_is_kept(name):
     assert chosen(name) == those_kept().get(f"{name}, by sizes"), MEANT
+
+
+def test_one_byte_and_two_count_so_many_columns_and_no_more():
+    def last(k: int) -> CSR:
+        """One row, whose last column alone has an entry."""
+        return CSR(1, k, np.array([0, 1], np.int32), np.array([k - 1], np.int32), np.ones(1, np.float16))
+
+    half, single = np.dtype(np.float16), np.dtype(np.float32)
+    assert [Storage.of(half, k).short_index for k in (65535, 65536)] == [True, False]
+    assert not Storage.of(single, 8).short_index
+    widths = [BalancedMatrix.from_csr(last(k), 1).positions.dtype.itemsize for k in (256, 257, 65536)]
+    assert widths == [1, 2, 2]
+    assert delta.pack(last(65536))["near"].size
+    for packs in (delta.pack, lambda matrix: BalancedMatrix.from_csr(matrix, 1)):
+        with pytest.raises(ValueError, match=r"two bytes|16 bits"):
+            packs(last(65537))
 
 
 if __name__ == "__main__":
