@@ -1,18 +1,12 @@
-"""Selection by fitted costs: on times that a known model made, and as the sputnik kernel's first plan."""
-
-from dataclasses import replace
+"""Selection by fitted costs, on times that a known model made."""
 
 import numpy as np
 import pytest
 
-from nnzbench.core.architectures import sm_count
 from nnzbench.data.matrices.generate import uneven_rows, uniform
-from nnzbench.data.problems.operands import make_operands
-from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import RuleCosts, Trial
-from nnzbench.kernels.registry import about, kernels
-from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, rule_tile, tile_features
+from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, tile_features
 
 CONSTANTS = (3.0, 0.001, 0.01, 0.5, 0.3, 0.05)
 NAMES = ("launch", "wavefronts", "rows", "longest_staged", "longest_prefetched", "blocks")
@@ -99,57 +93,6 @@ def test_constants_are_kept_and_read_again(tmp_path, monkeypatch):
             cost_rule.load("three")
     finally:
         cost_rule.load.cache_clear()
-
-
-@pytest.mark.parametrize("n", [1, 49, 66, 128, 12544])
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_the_committed_constants_choose_a_tile_for_any_shape(n, itemsize):
-    for matrix in (uniform(40, 64, 0.9, 0), uniform(3, 5, 1.0, 0)):
-        tile = rule_tile(matrix, n, itemsize, 132)
-        assert tile in (heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize))
-
-
-def test_the_rule_follows_the_shape_and_the_gpu():
-    large, small = uniform(4096, 1024, 0.8, 0), uniform(64, 512, 0.95, 0)
-    assert rule_tile(large, 512, 4, 132) != rule_tile(small, 32, 4, 132)
-    features = [tile_features(heuristic_tile(128, 4), large.row_lengths, 128, 4, sms) for sms in (40, 132)]
-    assert features[0]["wavefronts"] > features[1]["wavefronts"]
-    assert features[0]["longest_staged"] == features[1]["longest_staged"]
-
-
-def test_loads_in_flight_take_registers_from_resident_blocks():
-    """One block more than fits makes a second wave; 32 entries ahead leave room for fewer than 16 do."""
-    near = next(tile for tile in oracle_tiles(128, 4) if tile.name == "y4_x128_w32_v4")
-    far = replace(near, ahead=32)
-    assert far in oracle_tiles(128, 4)
-    sms = 1
-    resident = {tile: 65536 // ((40 + registers) * 128) for tile, registers in ((near, 64), (far, 128))}
-    assert resident == {near: 4, far: 3}
-    for tile, blocks in resident.items():
-        for count in (blocks, blocks + 1):
-            rows = np.full(4 * count, 8)  # four rows a block, one trip to memory each
-            assert tile_features(tile, rows, 128, 4, sms)["waves"] == (1 if count == blocks else 2)
-
-
-def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper():
-    problem = Problem("test", "p", "spmm", 64, 128, 64, 0.9, "uniform:0")
-    operands = make_operands(problem)
-    variants = [plan.variant for plan in kernels()["sputnik"].plans(problem, operands, "sm_90")]  # type: ignore[union-attr]
-    tile = rule_tile(operands.sparse, 64, 4, sm_count("sm_90"))
-    assert variants[:2] == [f"rule_{tile.name}", f"heuristic_{heuristic_tile(64, 4).name}"]
-    assert [about("sputnik").of_paper(variant) for variant in variants[:2]] == [False, True]
-    assert tile.name not in variants[2:]
-    assert len(set(variants)) == len(variants)
-
-
-@pytest.mark.parametrize("family", cost_rule.FAMILIES)
-def test_features_of_a_family_are_its_own_and_count_bytes(family):
-    rows = np.array([3, 5])
-    single, half = (cost_rule.family_features(family, 8, 16, rows, itemsize=size, sms=2) for size in (4, 2))
-    assert all(name.startswith(f"{family}.") for name in single)
-    assert (single[f"{family}.products"], half[f"{family}.products"]) == (8 * 16 / 2, 8 * 16 / 4)
-    assert single[f"{family}.nonzeros"] == half[f"{family}.nonzeros"] == 4
-    assert (single[f"{family}.longest"], single[f"{family}.depth"]) == (5, 8)
 
 
 def test_families_are_ranked_by_their_fitted_costs(monkeypatch):

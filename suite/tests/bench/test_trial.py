@@ -9,8 +9,8 @@ import pytest
 from fakes import FakeClock, FakeDevice, FakeKernel, FakeTimer, Silent
 from small_sweeps import PEAKS, Small, experiment, rows, sweep
 
+from nnzbench.bench import attempts, trial
 from nnzbench.bench import sweep as measure_sweep
-from nnzbench.bench import trial
 from nnzbench.bench.phases import Phases, Work
 from nnzbench.bench.session import Session
 from nnzbench.bench.steps import Step
@@ -224,6 +224,7 @@ def test_parts_of_a_network_are_no_rivals_of_one_another(tmp_path):
     kernel = FakeKernel("block_parts", {"a": (5.0, ""), "b": (30.0, "")})
     sweep(tmp_path, kernel, exp=experiment(kernel, policies=("hot",)))
     assert {row.variant: row.reason for row in rows(tmp_path)} == {"a": "", "b": ""}
+    assert {row.limit_us for row in rows(tmp_path)} == {None}, "nor has one a limit of the whole"
 
 
 def test_candidates_are_measured_against_their_own_policy_alone(tmp_path):
@@ -301,6 +302,13 @@ def test_a_dense_library_moves_the_dense_matrix_but_is_told_the_useful_work(tmp_
     row = row_of(tmp_path, FakeKernel("cublas"))
     assert row.flops == 2 * 63 * 4
     assert row.bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+
+
+def test_the_work_of_a_row_is_asked_of_its_variant(tmp_path, monkeypatch):
+    asked, real = set(), attempts.row_work
+    monkeypatch.setattr(attempts, "row_work", lambda *told: asked.add(told[3]) or real(*told))
+    sweep(tmp_path, FakeKernel(variants={"a": (5.0, ""), "f32_winograd": (5.0, "")}))
+    assert asked == {"a", "f32_winograd"}
 
 
 def test_a_step_of_a_network_is_recorded_under_its_product(tmp_path):

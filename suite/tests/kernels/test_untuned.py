@@ -69,9 +69,3 @@ def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype):
         problem, data = product(sparse, n, dtype)
         (plan,) = untuned.plans(problem, data, "sm_90")
         assert relative_error(execute(plan), reference(problem, data)) < (1e-6 if dtype == "f32" else 1e-3)
-
-
-@pytest.mark.parametrize(("n", "family"), [(32, "row_stream_"), (8192, "ring_")])
-def test_small_batches_and_large_ones_get_different_families(n, family):
-    (plan,) = untuned.plans(*product(matrix(512, 512, 0.1), n), "sm_90")
-    assert plan.variant.startswith(family)

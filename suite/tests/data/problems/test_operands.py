@@ -256,6 +256,17 @@ def test_an_empty_row_of_a_step_with_bias_is_measured_by_its_bias():
     np.testing.assert_allclose(found.value[empty], np.repeat(np.maximum(bias[empty], 0)[:, None], 5, axis=1))
 
 
+def test_a_transformer_is_measured_by_all_that_its_residual_stream_adds_up():
+    """Without attention, and where all that is added is positive, the sums are the results themselves."""
+    given = make_operands(TRANSFORMER)
+    changed = {"o": np.zeros_like, "down": np.abs}
+    dense = {name: changed.get(name.rpartition(".")[2], np.asarray)(array) for name, array in given.dense.items()}
+    found = reference(TRANSFORMER, dataclasses.replace(given, dense=dense))
+    x = dense["x"].astype(float)
+    np.testing.assert_allclose(found.scale - np.abs(x), found.value - x, atol=1e-12)
+    assert (found.value > x).any()
+
+
 def test_no_sum_is_larger_than_those_of_its_magnitudes():
     conv = ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1)
     products = [problem(), problem("sddmm"), problem("pointwise"), problem("conv2d", 4, 27, 25, conv)]

@@ -105,14 +105,6 @@ def test_candidates_hold_the_tilings_that_measured_best_on_an_h200():
         assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, "sm_90").candidates(6)}
 
 
-def test_both_orders_of_blocks_are_tried_only_where_both_promise_much():
-    words = ConvModel(ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, 4, "sm_90").candidates(6)
-    assert sum(tiling.grouped for tiling in words) == 3
-    pointwise = ConvModel(ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, 4, "sm_90").candidates(6)
-    assert len(pointwise) == 6
-    assert not any(tiling.grouped for tiling in pointwise)
-
-
 def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch):
     monkeypatch.setattr(ptx_interpreter, "_copy", copied_late)
     problem, operands = layer(OWN[0][0])

@@ -7,7 +7,6 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.core.plan import Unsupported
-from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.ring import spmm as ring
 from nnzbench.kernels.ring.spmm import RingSpmmTiling
 
@@ -36,10 +35,3 @@ def test_refuses_what_it_is_not_made_for():
     dense = operands(matrix(2, 600, 1.0), 4)
     with pytest.raises(Unsupported, match="510"):
         ring.make_plan(problem(dense), dense, RingSpmmTiling(8, 4, 2, 1, 600, 1, 1, 1))
-
-
-def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps():
-    wanted = Problem("test", "test", "spmm", 4096, 4096, 128, 0.99, "uniform:0")
-    even = np.full(4096, 40)
-    uneven = np.where(np.arange(4096) == 7, 4096, even)
-    assert ring.tilings(wanted, uneven, "sm_90")[0].ksplit > ring.tilings(wanted, even, "sm_90")[0].ksplit

@@ -6,7 +6,6 @@ from kernel_cases import RING_SDDMM, fitted
 from kernel_problems import sampled, without_columns
 from on_cpu import error_of, matrix
 
-from nnzbench.core.architectures import block_shared_bytes
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
@@ -66,20 +65,6 @@ def test_long_rows_are_shared_out_and_padding_is_low():
     assert (uneven["row_ids"] == 5).sum() >= 5
     warps = uneven["trips"].sum(axis=(1, 2), dtype=np.int64)
     assert warps.max() < 1.5 * warps.mean()
-
-
-def test_tilings_fit_every_architecture_and_are_few():
-    for m, n, k in ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (2048, 2048, 32), (70, 30, 7), (9, 4, 1)):
-        wanted = Problem("test", "test", "sddmm", m, k, n, 0.9, "uniform:0")
-        for arch in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100"):
-            found = ring_sddmm.tilings(wanted, m * n // 10, arch)
-            assert 0 < len(found) <= 8
-            assert len({str(tiling) for tiling in found}) == len(found)
-            for tiling in found:
-                assert not tiling.drift or arch not in ("sm_70", "sm_75")
-                assert tiling.shared_bytes + 16 * tiling.stages * tiling.drift <= block_shared_bytes(arch)
-                assert tiling.stages >= min(tiling.window + tiling.ahead, tiling.chunks(n))
-                assert tiling.window * tiling.block_k <= 1020
 
 
 def test_first_plans_are_right_and_nothing_to_compute_is_refused():

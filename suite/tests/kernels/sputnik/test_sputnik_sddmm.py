@@ -6,23 +6,20 @@ from kernel_problems import sampled, without_columns
 from on_cpu import check, execute, matrix
 
 from nnzbench.core import paths
-from nnzbench.core.architectures import sm_count
 from nnzbench.core.plan import Launch, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
-from nnzbench.kernels.registry import about, kernels
+from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.rows import row_strips
 from nnzbench.kernels.sputnik.sddmm import (
     SCALAR,
     Strip,
     candidates,
     heuristic_strip,
-    rule_strip,
     sddmm_plan,
-    strip_features,
 )
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
@@ -124,47 +121,3 @@ def test_every_strip_fits_its_problem(k, itemsize):
         assert k % strip.vector == 0
         assert strip.items % strip.width == 0
         assert strip.width * strip.strips % 32 == 0
-
-
-def variants(pattern, k, dtype="f32"):
-    a, b = factors(pattern, k)
-    problem = Problem("test", "t", "sddmm", pattern.m, k, pattern.k, 0.0, "", dtype)
-    plans = kernels()["sputnik_sddmm"].plans(problem, Operands(pattern, {"a": a, "b": b}, "").cast(dtype), "sm_90")
-    return [plan.variant for plan in plans]
-
-
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_the_rule_comes_first_then_the_paper_then_the_rest(dtype):
-    pattern, itemsize = matrix(37, 70, empty=(0, 5), full=9), 4 if dtype == "f32" else 2
-    index = "_i16" if dtype == "f16" else ""
-    ruled, paper = rule_strip(pattern, 64, itemsize, sm_count("sm_90")), heuristic_strip(64, itemsize)
-    rest = [strip for strip in candidates(64, itemsize) if strip != ruled]
-    expected_names = [f"rule_{ruled.name}", f"heuristic_{paper.name}", *(strip.name for strip in rest)]
-    assert variants(pattern, 64, dtype) == [name + index for name in expected_names]
-    assert [about("sputnik_sddmm").of_paper(name) for name in expected_names[:2]] == [False, True]
-
-
-@pytest.mark.parametrize("itemsize", [2, 4])
-@pytest.mark.parametrize("k", [1, 7, 32, 2048])
-def test_the_committed_constants_choose_a_strip_for_any_pattern(k, itemsize):
-    awkward = (matrix(37, 70, empty=(0, 5), full=9), matrix(3, 4, density=0.0), CSR.from_dense(np.zeros((0, 4))))
-    for pattern in awkward:
-        strip = rule_strip(pattern, k, itemsize, 132)
-        assert strip in (heuristic_strip(k, itemsize), *candidates(k, itemsize))
-        assert strip == rule_strip(pattern, k, itemsize, 132)
-
-
-def test_features_count_trips_waves_and_bytes():
-    """Rows of 40: three strips of 16, one of them short; five trips of eight outputs per step along k."""
-    lengths, strip = np.array([40, 0]), Strip(items=16, width=8, vector=4, strips=1)
-    values = strip_features(strip, lengths, 64, 4, 1)
-    assert values["wavefronts"] == 40 * 2  # 64 floats are two wavefronts
-    assert values["wavefronts_a"] == 3 * 2
-    assert values["strips"] == 3 / 4
-    assert values["trips"] == 2 * 2
-    half = strip_features(Strip(16, 8, 8, 1), lengths, 64, 2, 1)
-    assert half["wavefronts"] == 40
-    registers = 20 + 16 + 8 * 4
-    resident = min(32, 65536 // (registers * 8))
-    one, two = (strip_features(strip, np.full(rows, 16), 64, 4, 1)["trips"] for rows in (resident, resident + 1))
-    assert (one, two) == (4, 8)

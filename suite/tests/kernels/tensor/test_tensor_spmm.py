@@ -113,13 +113,6 @@ def test_tilings_are_as_their_matrix_allows():
         assert not any(tiling.wide or tiling.bulk for tiling in older)
 
 
-def test_small_matrices_with_many_columns_get_narrow_blocks_behind_the_others():
-    small, large = ([(tiling.block_n, tiling.slices) for tiling in chosen(size, size, 256)] for size in (512, 8192))
-    assert small[-3:] == [(32, 1), (32, 4), (32, 4)]
-    assert min(small[:-3]) >= (64, 1)
-    assert min(large) >= (64, 1)
-
-
 @pytest.mark.parametrize("density", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("arch", ["sm_86", "sm_120"])
 def test_a_large_layer_has_eight_warps_where_blocks_have_little_shared_memory(arch, density, monkeypatch):
@@ -154,11 +147,6 @@ def test_older_tensor_cores_are_refused():
     data = operands(matrix(32, 64, 0.3), 8).cast("f16")
     with pytest.raises(Unsupported, match="2:4"):
         next(tensor_spmm.plans(problem(data), data, "sm_75"))
-
-
-@pytest.mark.parametrize(("m", "k", "slices"), [(8192, 8192, 8), (28672, 8192, 2)])
-def test_large_layers_fill_one_wave(m, k, slices):
-    assert {tiling.slices for tiling in chosen(m, k, 16) if tiling.blocks == 2} == {slices}
 
 
 @pytest.mark.parametrize(("shape", "at"), [*TENSOR_CASES[:6], *TENSOR_CASES[8:10], *TENSOR_CASES[14:17]], ids=str)
