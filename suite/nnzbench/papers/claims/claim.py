@@ -222,14 +222,23 @@ def _claim(row: Mapping[str, str], sides: Mapping[str, Selector], methods: Mappi
         found = elsewhere if cases else against(named)
         over = f" against {found.baseline.label}" if found.baseline else ""
         beside[words or f"{found.subject.label}{over}"] = found
-    readings = [
-        replace(quantity, statistic=one) if one in WORDS else replace(quantity, group=_problems(quantity.group, one))
-        for one in filter(None, row["readings"].split("; "))
-    ]
+    readings = [_reading(quantity, one) for one in filter(None, row["readings"].split("; "))]
     told: dict[str, Any] = {field.name: row[field.name] for field in fields(Claim) if field.name in row}
     told |= {"published": float(row["published"]), "break_even": float(row["break_even"] or "nan")}
     told |= {"problems": sampled, "gpus": tuple(row["gpus"].split()), "readings": tuple(readings), "beside": beside}
     return Claim(**told | {"kernel": methods[row["subject"]], "quantity": quantity, "today": today})
+
+
+def _reading(quantity: Quantity, named: str) -> Quantity:
+    """The quantity by another statistic, or of `[f16 ][<experiment>/]<cases>`."""
+    if named in WORDS:
+        return replace(quantity, statistic=named)
+    where, _, cases = named.removeprefix("f16 ").rpartition("/")
+    found = replace(quantity, group=_problems(quantity.group, cases), experiment=where or quantity.experiment)
+    if not named.startswith("f16 "):
+        return found
+    baseline = found.baseline and replace(found.baseline, math="f16")
+    return replace(found, subject=replace(found.subject, math="f16"), baseline=baseline)
 
 
 def _problems(group: Group, cases: str) -> Group:

@@ -1,6 +1,7 @@
 """The number that a claim's rule makes of records with known answers, for every kind of quantity."""
 
 import math
+import re
 
 import pytest
 from fake_claim_records import GPU, Judged, figure1, judged, names, row
@@ -150,6 +151,23 @@ def test_networks_are_judged_as_a_whole_at_the_papers_heuristics(tmp_path):
     assert "2.00× (1 of 1)" in frames.note
     assert (frames.measured, frames.problems, frames.verdict) == (pytest.approx(1.2), "1 of 1", REPRODUCED)
     assert (held.measured, held.verdict) == (10.25, REPRODUCED)  # counted
+
+
+def test_readings_of_other_tables_and_types_judge_once_all_of_their_problems_are_there(tmp_path):
+    """The paper prints neither the layers nor the type of its table of blocks."""
+
+    def rows(table, labels):
+        return [
+            row(p.name, "direct_conv", us, variant, p.experiment, dtype=p.dtype)
+            for p in load(table, False, full=True)
+            if re.match(labels, p.label)
+            for variant, us in (("paper_sbs8", 90.0), ("paper_sbs1", 100.0))
+        ]
+
+    printed, others = rows("direct_conv_table9", "resnet50"), rows("direct_conv_table7", "image|.*32_equal")
+    whole, part = (judged(tmp_path / name, printed, some) for name, some in (("all", others), ("part", others[:-2])))
+    assert whole["direct-no-sub-batch-1x1"].verdict == REPRODUCED
+    assert part["direct-no-sub-batch-1x1"].verdict == NOT_COMPARABLE
 
 
 def test_patterns_of_one_layer_are_paired_across_problems(tmp_path):
