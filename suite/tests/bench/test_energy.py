@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from types import SimpleNamespace
 
 import pytest
 from fake_board import IDLE_W, TICK_S, Board, BoardTimer
@@ -134,6 +135,20 @@ def test_a_trial_goes_there_and_back_so_that_drift_is_the_same_for_all():
     for at, seconds in order:
         joules[at] += window(bench, loads[at], seconds).watts
     assert max(joules.values()) == pytest.approx(min(joules.values()), rel=0.003)
+
+
+def test_the_first_candidate_warms_the_gpu_up_and_trials_go_on_behind_those_that_are_there(monkeypatch):
+    seen, reading = [], energy.Reading("", 1, 1.0, 1.0, 1.0, 1.0, None, None, "")
+    monkeypatch.setattr(energy, "_loads", lambda *_: ["a", "b"])
+    monkeypatch.setattr(energy, "window", lambda bench, load, seconds: seen.append((load, seconds)) or reading)
+    entrants = [energy.Entrant(SimpleNamespace(name=one, dtype="f32"), "k", "v") for one in "ab"]
+    session, bench = SimpleNamespace(device=SimpleNamespace(name="cupy")), SimpleNamespace(timer=None)
+    trials = list(energy.contest(entrants, session, bench, Recipe(2.0, trials=3), 70.0, "environment.json", begun=1))
+    assert seen == [("a", energy.WARM_S), *[(one, 2.0) for one in "abba" * 2]]
+    assert [(one.trial, one.place) for some in trials for one in some] == [
+        (at, one) for at in (2, 3) for one in range(1, 5)
+    ]
+    assert [one.problem for one in trials[0]] == ["a", "b", "b", "a"]
 
 
 def test_a_check_takes_each_alone_in_windows_of_one_length_and_of_twice_it():

@@ -178,6 +178,14 @@ def test_facts_are_those_of_brute_force(tmp_path, seed):
         assert one.one_run == both.one_run == (mine[4] == theirs[4])
         assert (one.columns, one.tuned, both.tuned) == (mine[2].n, *[mine[3] and theirs[3]] * 2)
         assert [one.ratio, both.ratio] == pytest.approx([theirs[0] / mine[0]] * 2, rel=1e-4)
+    split = Group(cases=r"([ab])_")
+    parts = compare(data, Comparison(every, every, (split,), by=("n",)))
+    for one in parts.itertuples():
+        mine = side_of(split, [row for row in rows if row.n == one.columns], kernels[one.subject], one.policy, False)
+        theirs = side_of(split, rows, kernels[one.baseline], one.policy, True)
+        ratios = [theirs[case][0] / mine[case][0] for case in mine.keys() & theirs.keys()]
+        assert (one.n, one.ratio) == (len(ratios), pytest.approx(np.exp(np.log(ratios).mean()), rel=1e-4))
+    assert len(parts) > 10
     assert len(alone) == len(joined) == sum(found["n"].xs("group 0", level="group"))
 
 

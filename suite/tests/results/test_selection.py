@@ -7,7 +7,7 @@ import pytest
 from fake_records import select, timed
 
 from nnzbench.kernels.registry import known
-from nnzbench.results.records.selection import CONTEST, fastest, superseded
+from nnzbench.results.records.selection import CONTEST, fastest, few, superseded
 from nnzbench.results.selector import DEFAULT, Selector, best_dense, kernel, own, pick, rows_of
 
 
@@ -28,6 +28,10 @@ def test_math_class_of_a_kernel_with_one_class_alone_is_that():
 def test_math_class_is_the_dtype_where_the_variant_names_none():
     assert row("csr_alg2_preprocess", 1.0, dtype="f16").math == "f16"
     assert row("f32", 1.0).math == "f32"
+
+
+def test_few_words_are_all_told_and_of_many_how_many_more():
+    assert [few(["a", "b", "c"], most) for most in (3, 2)] == ["a, b, c", "a, b and 1 more"]
 
 
 KERNELS = {"cublas": "library", "cublaslt": "library", "sputnik": "paper", "ring": "own"}

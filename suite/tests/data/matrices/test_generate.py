@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_problems import whole_rows
 
-from nnzbench.data.matrices import generate, index, prune, standin
+from nnzbench.data.matrices import formats, generate, index, prune, standin
 from nnzbench.data.matrices.encodings import entries_by_element, utilisation
 from nnzbench.data.matrices.formats import CSR, MatrixError
 from nnzbench.data.matrices.prune import PATTERN_SETS, BalancedMatrix, channels, elements, patterns, vectors
@@ -178,6 +178,21 @@ def test_pruners_keep_the_largest():
     norms = np.square(weights).reshape(8, 4, 16, 4).sum(axis=(1, 3))
     chosen = kept_of(blocks, 8, 4, 16, 4).all(axis=(1, 3))
     assert norms[chosen].min() > norms[~chosen].max()
+
+
+def test_bands_are_rows_and_stack_to_the_whole(monkeypatch):
+    whole = generate.uneven_rows(9, 40, 0.8, 0.5, 1).with_values(np.arange(1, 73, dtype=np.float32))
+    bands = [whole.band(0, 2), whole.band(2, 8), whole.band(8, 9)]
+    for first, end, one in zip((0, 2, 8), (2, 8, 9), bands, strict=True):
+        assert_valid(one)
+        assert np.array_equal(one.to_dense(), whole.to_dense()[first:end])
+    stacked = CSR.stacked(bands)
+    assert (stacked.pattern_hash(), stacked.values.tolist()) == (whole.pattern_hash(), whole.values.tolist())
+    assert whole.pattern_hash() != CSR(9, 41, whole.offsets, whole.indices, whole.values).pattern_hash()
+    monkeypatch.setattr(formats, "free_memory", lambda: 1 << 27)
+    formats.require_memory("x", 1 << 27)
+    with pytest.raises(MatrixError, match="needs"):
+        formats.require_memory("x", (1 << 27) + 1)
 
 
 def test_sets_of_rows_and_kernels_of_filters_keep_exactly_their_share():

@@ -256,6 +256,11 @@ def test_an_empty_row_of_a_step_with_bias_is_measured_by_its_bias():
     np.testing.assert_allclose(found.value[empty], np.repeat(np.maximum(bias[empty], 0)[:, None], 5, axis=1))
 
 
+def test_scores_of_attention_have_deviation_one_by_their_queries():
+    dense = make_operands(problem("attention", m=90, k=300, n=25)).dense
+    assert [dense[name].std() for name in "qkv"] == pytest.approx([0.2, 1.0, 1.0], rel=0.05)
+
+
 def test_a_transformer_is_measured_by_all_that_its_residual_stream_adds_up():
     """Without attention, and where all that is added is positive, the sums are the results themselves."""
     given = make_operands(TRANSFORMER)
