@@ -9,7 +9,7 @@ import pytest
 from fake_board import IDLE_W, TICK_S, Board, BoardTimer
 
 from nnzbench.bench import energy
-from nnzbench.bench.energy import LEAD_S, Bench, Load, Recipe, window
+from nnzbench.bench.energy import Bench, Load, Recipe, window
 from nnzbench.core.plan import Unsupported
 
 LAUNCHES = 400
@@ -45,7 +45,7 @@ def test_a_window_lies_between_ticks_and_knows_what_a_launch_takes():
 @pytest.mark.parametrize("after", [0.0, 0.03, 0.099])
 def test_nothing_of_before_is_counted_wherever_between_ticks_a_window_begins(after):
     bench = bench_of()
-    bench.timer.watts = lambda at: 1000.0 if at < LEAD_S / 2 else 300.0
+    bench.timer.watts = lambda at: 1000.0 if at < 0.15 else 300.0
     bench.sleep(after)
     found = window(bench, load_of(bench), 1.0)
     assert found.watts == pytest.approx(300.0, rel=0.005)

@@ -208,6 +208,9 @@ def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs(clock):
     assert shared.once("outer", outer) == "value!"
     assert third() == pytest.approx(30, abs=MOMENT)  # what `outer` itself found made is part of its time
     assert made == ["inner"]
+    shared.forget("inner")
+    assert shared.once("inner", inner) == "value"
+    assert made == ["inner"] * 2
     assert shared.timer()() == pytest.approx(0, abs=MOMENT)
 
 

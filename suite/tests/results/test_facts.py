@@ -201,6 +201,14 @@ def test_a_baseline_at_the_subjects_own_variant_is_that_one(tmp_path):
     assert len(ratios) > 20
 
 
+def test_what_is_cut_short_under_one_policy_is_tuned_under_the_other(tmp_path):
+    rows = [record(kernel="sputnik", variant="v", policy=policy) for policy in POLICIES]
+    results = load(fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows))
+    cut = results.frame.assign(cut_short=results.frame["policy"].map({"hot": "", "cold": "first"}))
+    times = Data(replace(results, frame=cut)).times(kernel("sputnik"))
+    assert dict(zip(times["policy"], times["tuned"], strict=True)) == {"hot": True, "cold": False}
+
+
 def test_a_problem_in_two_types_has_two_times_and_is_tuned_where_both_are(tmp_path):
     """What competes in two arithmetics is tuned where all of a stem's candidates were tried, in either type."""
     names = {"f32": "a_64x256x3136_90_uniform", "f16": "a_64x256x3136_90_uniform_f16"}

@@ -186,6 +186,9 @@ def test_bands_are_rows_and_stack_to_the_whole(monkeypatch):
     for first, end, one in zip((0, 2, 8), (2, 8, 9), bands, strict=True):
         assert_valid(one)
         assert np.array_equal(one.to_dense(), whole.to_dense()[first:end])
+    assert whole.row_cov == pytest.approx(np.std(whole.row_lengths) / np.mean(whole.row_lengths)), (
+        "of all rows there are"
+    )
     stacked = CSR.stacked(bands)
     assert (stacked.pattern_hash(), stacked.values.tolist()) == (whole.pattern_hash(), whole.values.tolist())
     assert whole.pattern_hash() != CSR(9, 41, whole.offsets, whole.indices, whole.values).pattern_hash()

@@ -119,9 +119,9 @@ def test_bf16_rounds_to_nearest_even():
 
 
 def test_integers_are_thirty_seconds_and_never_overflow():
-    found = round_to(np.array([0.0, 1.0, -0.5, 3.97, 9.0, -9.0], np.float32), "i8")
+    found = round_to(np.array([0.0, 1.0, -0.5, 3.97, 9.0, -9.0, 0.6 / 32, -1.6 / 32], np.float32), "i8")
     assert found.dtype == np.int8
-    assert found.tolist() == [0, 32, -16, 127, 127, -127]
+    assert found.tolist() == [0, 32, -16, 127, 127, -127, 1, -2]
     assert round_to(found, "i8").tolist() == found.tolist()
     some = problem("spmm", m=5, k=64, n=3, dtype="i8")
     expected = reference(some, make_operands(some)).value
