@@ -304,6 +304,16 @@ def test_a_dense_library_moves_the_dense_matrix_but_is_told_the_useful_work(tmp_
     assert row.bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
 
 
+@pytest.mark.parametrize(("us", "status"), [(2.0, "ok"), (1.99, "wrong")])
+def test_a_median_below_a_quarter_of_the_limit_is_wrong_whatever_slower_samples_there_are(monkeypatch, us, status):
+    monkeypatch.setattr(attempts, "roofline_us", lambda *_: 8.0)
+    monkeypatch.setattr(attempts, "row_work", lambda *_: None)
+    mine, subject = SimpleNamespace(session=SimpleNamespace(peaks=None)), SimpleNamespace(problem=None, operands=True)
+    outcome = trial.Outcome("ok", measurements={"hot": Measurement((us, us, 9.0), None, (), True)})
+    found = attempts.Attempts._possible(mine, subject, "x", "f32", outcome)
+    assert (found.status, len(found.measurements)) == (status, int(status == "ok"))
+
+
 def test_the_work_of_a_row_is_asked_of_its_variant(tmp_path, monkeypatch):
     asked, real = set(), attempts.row_work
     monkeypatch.setattr(attempts, "row_work", lambda *told: asked.add(told[3]) or real(*told))

@@ -239,3 +239,11 @@ def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives(clock):
     gc.collect()  # the first owner is gone, and what was made for it
     assert first() is None
     assert second() is not None
+
+
+def test_a_plan_for_launches_that_overlap_tells_its_programs_and_keeps_what_they_are_told():
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), ("c",))
+    plan = Plan("v", "cuda", "k.cu", {"ROWS": 4}, {"c": np.zeros(4)}, "c", (launch, launch))
+    found = plan.overlapping()
+    assert found.defines == {"ROWS": 4, "OVERLAPS": 1}
+    assert [one.overlaps for one in (*found.launches, *plan.launches)] == [True, True, False, False]

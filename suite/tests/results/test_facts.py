@@ -5,18 +5,19 @@ import math
 import re
 from dataclasses import replace
 from fnmatch import fnmatch
+from types import SimpleNamespace
 
 import fake_records
 import numpy as np
 import pytest
 from fake_records import record
 
-from nnzbench.results.data import Data
+from nnzbench.results.data import Data, _runs
 from nnzbench.results.groups import Group
 from nnzbench.results.records.record import append, frame_of
 from nnzbench.results.records.selection import fastest
 from nnzbench.results.result_set import load
-from nnzbench.results.selector import Selector, kernel
+from nnzbench.results.selector import DEFAULT, Selector, kernel
 from nnzbench.results.table import Comparison, compare, pairs
 
 NAMES = ("cublas", "cusparse", "sputnik")
@@ -201,12 +202,22 @@ def test_a_baseline_at_the_subjects_own_variant_is_that_one(tmp_path):
     assert len(ratios) > 20
 
 
+def test_a_run_is_of_one_commit_on_one_gpu():
+    told = [("a", "x", "g0"), ("b", "x", "g0"), ("c", "y", "g0"), ("d", "x", "g1"), ("e", "x", None), ("f", "x", None)]
+    said = {name: {"source": {"commit": commit}} | ({"worker": gpu} if gpu else {}) for name, commit, gpu in told}
+    found = _runs(SimpleNamespace(environments=[(name, 1, one) for name, one in said.items()]))
+    assert found["a"] == found["b"]
+    assert len(set(found.values())) == 5
+
+
 def test_what_is_cut_short_under_one_policy_is_tuned_under_the_other(tmp_path):
-    rows = [record(kernel="sputnik", variant="v", policy=policy) for policy in POLICIES]
+    """But the first choice of a kernel is the same however far that was tuned."""
+    rows = [record(kernel="sputnik", variant="heuristic_v", policy=policy) for policy in POLICIES]
     results = load(fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows))
     cut = results.frame.assign(cut_short=results.frame["policy"].map({"hot": "", "cold": "first"}))
-    times = Data(replace(results, frame=cut)).times(kernel("sputnik"))
-    assert dict(zip(times["policy"], times["tuned"], strict=True)) == {"hot": True, "cold": False}
+    for variants, cold in (("", False), (DEFAULT, True)):
+        times = Data(replace(results, frame=cut)).times(kernel("sputnik", variants=variants))
+        assert dict(zip(times["policy"], times["tuned"], strict=True)) == {"hot": True, "cold": cold}
 
 
 def test_a_problem_in_two_types_has_two_times_and_is_tuned_where_both_are(tmp_path):
