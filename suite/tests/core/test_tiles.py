@@ -247,3 +247,5 @@ def test_a_plan_for_launches_that_overlap_tells_its_programs_and_keeps_what_they
     found = plan.overlapping()
     assert found.defines == {"ROWS": 4, "OVERLAPS": 1}
     assert [one.overlaps for one in (*found.launches, *plan.launches)] == [True, True, False, False]
+    both = plans.chain("both", [plans.Step(plans.replace(plan, generate_ms=ms)) for ms in (1.0, 2.5)])
+    assert (both.generate_ms, len(both.launches), both.output) == (3.5, 4, "1.c")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nnzbench.data.matrices import prune
-from nnzbench.data.matrices.encodings import Coded, cluster
+from nnzbench.data.matrices.encodings import Coded, cluster, utilisation
 from nnzbench.data.matrices.generate import from_positions
 
 
@@ -45,3 +45,17 @@ def test_few_different_halves_are_found_in_order_on_every_processor(size):
 def test_the_largest_halves_are_kept():
     keys = np.random.default_rng(1).permutation(8192).astype(np.float16)[None]
     assert set(np.flatnonzero(prune.top(keys, 100)[0])) == set(np.argsort(-keys[0].astype(float), kind="stable")[:100])
+
+
+def test_clusters_are_those_of_going_from_even_starts_to_nearest_means():
+    values = np.random.default_rng(0).exponential(1.0, 3000)
+    centres = np.linspace(values.min(), values.max(), 6)
+    for _ in range(200):
+        nearest = np.abs(values[:, None] - centres).argmin(axis=1)
+        centres = np.array([values[nearest == at].mean() if (nearest == at).any() else centres[at] for at in range(6)])
+    np.testing.assert_allclose(cluster(values, 6), np.sort(centres), rtol=1e-3)
+
+
+def test_an_element_without_entries_takes_a_clock_to_find_that_out():
+    entries = np.array([[0, 2], [3, 0], [0, 0]])
+    assert utilisation(entries, [1])[0] == 5 / (2 * 6)  # each input waits for the slowest before it
