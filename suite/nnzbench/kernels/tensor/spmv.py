@@ -41,7 +41,7 @@ class Form(NamedTuple):
 
 
 def pays(problem: Problem, nnz: int) -> Form | None:
-    """The form that is tried beside the plain one: by the log in `docs/performance/tensor-cores-2.md`.
+    """The form that is tried beside the plain one: by the log in `docs/performance/delta-spmv.md`.
 
     Where bytes are what a product costs, steps of 3 bits save 5 to 9 % of them up to two thirds of zeros. Where loads
     of x are, fewer of them ask the same bank at once if entries are dealt, up to six zeros in ten.
