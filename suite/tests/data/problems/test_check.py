@@ -242,7 +242,9 @@ def test_only_large_batches_are_sampled_and_always_alike():
     one, two = sample_images(large), sample_images(large)
     assert (one.weights == two.weights).all()
     assert (one.images, np.count_nonzero(one.weights)) == ((0, 1, 64, 127), 124)
-    assert sample_images(replace(large, batch=15)) is None
+    assert (np.sign(one.weights).min(), np.sign(one.weights).max()) == (-1, 1)
+    tall = replace(large, height=112, width=112)  # sixteen of which are enough elements
+    assert [sample_images(replace(tall, batch=batch)) is None for batch in (15, 16)] == [True, False]
     assert sample_images(SHAPE) is None
 
 
