@@ -80,6 +80,28 @@ def macko_spmv() -> Page:
     )  # fmt: skip
 
 
+def vnm_layers() -> Page:
+    """V:N:M patterns by VENOM's kernel, against the dense product and the same weights without their structure."""
+    venom = kernel("venom", "f16")
+    sparse = venom, kernel("tensor_spmm", "f16"), kernel("cusparselt", "f16")
+    patterns = ("64:2:8", "64:2:16", "128:2:10")
+    groups = tuple(
+        Group(like=f"*_v{one.replace(':', '_')}", words=one, columns=columns)
+        for columns in (256, 1024, 64, 16)
+        for one in patterns
+    )
+    return Page(
+        intro="Of every V rows by M columns four columns are kept, and of each row two of the four weights there: "
+        "V:2:M, 75 % zeros as 64:2:8. Tensor cores multiply what is kept as 2:4.",
+        answers=tuple(Answer(group, venom, FP16, sparse[1:], kernel("cublas", "f16")) for group in groups[:3]),
+        comparison=Comparison((venom,), (FP16, *sparse[1:]), groups),
+        tables=(Pivot("µs", (*sparse, FP16), rows=("label", "n")),),
+        facts=(Comparison((venom,), (FP16,), by=("label", "n")),),
+        baseline=FP16,
+        arithmetic="fp16 with sums in fp32",
+    )
+
+
 def fp8_layers() -> Page:
     """Layers of language models in FP8: weights without structure, e4m3 values, against dense FP8."""
     dense, tensor, delta = best_dense("f8"), kernel("tensor_spmm", "f8"), kernel("delta_spmv", "f8")
