@@ -13,7 +13,7 @@ from fakes import FakeClock
 
 from nnzbench.core import plan as plans
 from nnzbench.core.architectures import ARCHITECTURES
-from nnzbench.core.plan import Launch, Plan, SharedWork
+from nnzbench.core.plan import Launch, Plan, SharedWork, Unsupported
 from nnzbench.core.tiles import Occupancy, TileConfiguration, occupancy
 from nnzbench.kernels.registry import About, Kernel, about, kernels
 from nnzbench.kernels.registry import kernel as registered
@@ -45,6 +45,13 @@ def test_all_follows_from_the_fields():
     assert (plan.variant, plan.source, plan.output, plan.math) == ("x8_wide", "scale.cu", "c", "f32")
     assert plan.defines == {"BLOCK_X": 8, "WARPS": 2, "WIDE": 1}
     assert plan.launches == (Launch("scale", (3, 1, 1), (64, 1, 1), (5, "a", "c"), 32),)
+
+
+def test_a_grid_may_be_as_large_as_gpus_take_and_no_larger():
+    assert Tile(8).plan("scale", (1 << 20, 65535, 65535), (), buffers()).launches[0].grid[1:] == (65535, 65535)
+    for grid in ((1, 65536, 1), (1, 1, 65536)):
+        with pytest.raises(Unsupported, match="at most 65535"):
+            Tile(8).plan("scale", grid, (), buffers())
 
 
 def test_what_the_problem_adds():

@@ -158,3 +158,10 @@ def test_strands_hold_every_entry_once_and_waste_little(keep):
     np.testing.assert_array_equal(held, np.arange(1, values.size + 1))
     assert strands.keep <= 1.1 * keep
     assert strands.keep * strands.rows % 4 == 0
+
+
+@pytest.mark.parametrize("k", [4, 512, 514])
+def test_its_structure_takes_as_many_bytes_as_positions_are_stored_in(k):
+    problem = Problem("t", "t", "spmm", 6, k, 8, 0.5, "balanced:2:0")
+    sparse = make_operands(problem).sparse
+    assert balanced.structure_bytes(problem, sparse.nnz) == BalancedMatrix.from_csr(sparse, 2).positions.nbytes

@@ -1,6 +1,7 @@
 """EIE's format against what it encodes, and both its kernels against float64 on the processor."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -100,6 +101,18 @@ def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs():
     assert one.defines["COMMON"] > 0
     assert one.buffers["rest"].size > 64
     check(data, one)
+
+
+@pytest.mark.parametrize(("lanes", "part"), [(32, 640), (16, 320), (8, 40)])
+def test_there_are_as_many_places_as_a_lane_reads(lanes, part):
+    dense = np.random.default_rng(lanes).random((64, 640)) < 0.9
+    dense[:5, :-1] = False  # rows with fewer packs than all read
+    packed = eie.pack(slices(Coded.of(CSR.from_dense(dense.astype(np.float32))), lanes, part), part)
+    common, rest = (1 + (entries >> 4).astype(int) for entries in (packed.common, packed.rest))
+    reach = common.sum(axis=(2, 4)).reshape(-1, 32)
+    for item, (begin, end) in enumerate(pairwise(packed.offsets)):
+        reach[item] += rest[begin:end].sum(axis=(0, 2))
+    assert packed.places == max(reach.max(), -(-part // lanes))
 
 
 def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns():

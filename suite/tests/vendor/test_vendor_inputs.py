@@ -18,6 +18,8 @@ from nnzbench.kernels.vendor.support import (
     Inputs,
     Output,
     Preparing,
+    UnprunedTruth,
+    before_pruning,
     dense_weights,
     finish,
     swapped,
@@ -166,3 +168,12 @@ def test_dense_weights_are_the_bits_of_the_matrix(dtype, shape):
         found = dense_weights(matrix, dtype, transposed)
         assert found.flags.c_contiguous
         assert found.tobytes() == np.ascontiguousarray(expected.T if transposed else expected).tobytes()
+
+
+def test_the_result_before_pruning_is_of_the_matrix_and_the_operand_at_hand():
+    truth, rng = UnprunedTruth(), np.random.default_rng(0)
+    matrices = [CSR.from_dense(rng.integers(0, 3, (4, 6)).astype(np.float32)) for _ in "ab"]
+    for matrix in matrices:
+        for b in rng.standard_normal((2, 6, 5)):
+            assert np.allclose(truth(matrix, b).value, before_pruning(matrix) @ b)
+            assert truth(matrix, b) is truth(matrix, b)

@@ -6,7 +6,7 @@ from kernel_cases import RING_SDDMM, fitted
 from kernel_problems import sampled, without_columns
 from on_cpu import error_of, matrix
 
-from nnzbench.core.plan import Unsupported
+from nnzbench.core.plan import SharedWork, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
@@ -74,3 +74,13 @@ def test_first_plans_are_right_and_nothing_to_compute_is_refused():
     empty = operands(matrix(3, 4, density=0.0), 8)
     with pytest.raises(Unsupported, match="no nonzeros"):
         next(ring_sddmm.ring_sddmm.plans(problem(empty), empty, "sm_90"))
+
+
+def test_what_tilings_share_is_what_each_makes_alone():
+    pattern, shared = matrix(652, 924, 0.1), SharedWork()
+    sizes = Problem("test", "test", "sddmm", 652, 1827, 924, 0.9, "uniform:0")
+    tilings = ring_sddmm.tilings(sizes, pattern.nnz, "sm_90")
+    assert len({one.chunks(924) * one.block_k for one in tilings if one.parts == 2}) > 1
+    for tiling in tilings:
+        for name, array in ring_sddmm.pack(pattern, tiling).items():
+            assert np.array_equal(ring_sddmm.pack(pattern, tiling, shared)[name], array), (tiling.name, name)

@@ -130,6 +130,12 @@ def test_bitmaps_hold_the_matrix(density):
     assert spinfer.most_values(packed["offsets"]) == -(-np.count_nonzero(tiles, axis=1).max() // 8) * 8
 
 
+def test_the_room_for_a_tiles_values_is_the_least_of_whole_rows():
+    for most in range(0, 64 * 64 + 1, 8):
+        assert 0 <= spinfer.value_bytes(most) - 2 * most < 128
+        assert spinfer.value_bytes(most) % 128 == 0
+
+
 def test_values_that_are_zero_have_no_bit():
     values = np.array([0.0, -0.0, 2.0], np.float16)
     offsets = np.concatenate([[0], np.full(64, 3)]).astype(np.int32)

@@ -3,13 +3,14 @@
 import math
 import re
 
+import pandas as pd
 import pytest
 from fake_claim_records import GPU, Judged, figure1, judged, names, row
 from fake_records import failed, tuned, write
 
 from nnzbench.data.problems.tables import load
 from nnzbench.papers.claims.claim import Quantity
-from nnzbench.papers.claims.quantities import Records
+from nnzbench.papers.claims.quantities import Outcome, Records, made_of
 from nnzbench.papers.claims.verdicts import (
     CONTRADICTED,
     NOT_COMPARABLE,
@@ -317,3 +318,13 @@ def test_what_kernels_times_say_alone(tmp_path):
     assert judgements["sparsert-time"].measured == pytest.approx(0.5)
     assert judgements["sparsert-time"].verdict == CONTRADICTED
     assert judgements["sparsert-tuning-time"].verdict == REPRODUCED  # of invented searches of a second
+
+
+def test_a_share_is_known_as_well_as_there_are_matrices():
+    def interval(problems, matrices):
+        fact = pd.Series({"ratio": 2.0, "low": 1.0, "high": 3.0, "best": 4.0, "wins": 0.75 * problems, "n": problems})
+        found = made_of(fact, "share faster", Outcome(math.nan, problems, problems), matrices)
+        return found.low, found.high
+
+    assert interval(16, 16) == interval(1600, 16)
+    assert interval(1600, 16)[0] < interval(1600, 160)[0] < 75 < interval(1600, 160)[1] < interval(1600, 16)[1]
