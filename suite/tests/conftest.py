@@ -38,7 +38,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if cache is None or hasattr(session.config, "workerinput"):
         return
     files = list(cache.mkdir(PROGRAMS).iterdir())
-    young = {path.stem for path in files if time.time() - path.stat().st_mtime < KEPT_DAYS * 86400}
+    young = set()
+    for path in files:
+        with contextlib.suppress(FileNotFoundError):  # another session's, renamed since
+            if time.time() - path.stat().st_mtime < KEPT_DAYS * 86400:
+                young.add(path.stem)
     for path in files:
         if path.stem not in young:
             path.unlink(missing_ok=True)

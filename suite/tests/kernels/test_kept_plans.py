@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from nnzbench.core.architectures import block_shared_bytes, sm_count
-from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.core.plan import Plan, SharedWork, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.matrices.prune import BalancedMatrix
 from nnzbench.data.problems.operands import Operands, make_operands
@@ -246,6 +246,12 @@ MEANT = "where this is meant: python suite/tests/kernels/test_kept_plans.py"
 @pytest.mark.parametrize("name", PLANNED)
 def test_plans_are_those_kept(name, cache_dir):
     assert kept(PLANNED[name]) == those_kept().get(name), MEANT
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_what_plans_share_is_what_each_makes_alone(name, cache_dir, monkeypatch):
+    monkeypatch.setattr(SharedWork, "_once", lambda self, made, key, make: make())
+    assert kept(PLANNED[name]) == those_kept().get(name)
 
 
 @pytest.mark.parametrize("name", CHOICES)
