@@ -30,7 +30,7 @@ from nnzbench import devices
 from nnzbench.advise import estimate, layer
 from nnzbench.advise.layer import BUDGET_S, Question
 from nnzbench.advise.measured import Asked, known_times, unrecorded
-from nnzbench.advise.recorded import Recorded, load, trial_rows
+from nnzbench.advise.recorded import Recorded, load, of_collection, trial_rows
 from nnzbench.bench.session import Session, open_session
 from nnzbench.core import paths
 from nnzbench.core.plan import Unsupported
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def real(self) -> bool:
-        return "@" not in self.matrix
+        return of_collection(self.matrix)
 
 
 @dataclass(frozen=True)
@@ -263,8 +263,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         for one in timed:
             for seconds, loss in one.losses().items():
                 losses.setdefault((REAL if one.real else RANDOM, seconds), []).append(loss)
-        many = {one: found for one, found in losses.items() if len(found) > len(timed) // 4}
-        (what, seconds), lost = min(many.items(), key=lambda one: (one[0][0] != RANDOM, one[0][1]))
+        (what, seconds), lost = min(losses.items(), key=lambda one: (one[0][0] != RANDOM, -len(one[1]), one[0][1]))
         parts += [
             f"In {seconds:g} s a search finds a sparse kernel {_mean(lost)} slower than the fastest of all in the "
             f"mean, {_percent(max(lost))} at worst (goals: 5 % and 15 %), over {len(lost)} {what}.",

@@ -280,6 +280,11 @@ def _read_trial(file: Path) -> pd.DataFrame:
         raise RecordError(f"{file}: can't be read as outcomes of a trial ({one_line(error)})") from error
 
 
+def of_collection(matrix: str) -> bool:
+    """Whether a matrix of the trial is a path in DLMC, and not sizes and zeros of a random one."""
+    return "@" not in matrix
+
+
 def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """The hot times that `runners/best_trial.py` found of each kernel, as rows.
 
@@ -288,7 +293,7 @@ def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """
     rows = []
     for one in outcomes:
-        if "@" in one["matrix"]:
+        if not of_collection(one["matrix"]):
             continue
         entry = index.dlmc()[one["matrix"]]
         for kernel, us in one["measured"].items():

@@ -1,7 +1,7 @@
 """The number that the records of one GPU make of what a claim compares.
 
-Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Rates are the recorded
-ones of the rows that stand for a side.
+Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Rates are the recorded ones of the
+rows that stand for a side.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def macko_spmv() -> Page:
 
 
 def vnm_layers() -> Page:
-    """V:N:M patterns by VENOM's kernel, against the dense product and the same weights without their structure."""
+    """V:N:M patterns by VENOM's kernel, against the dense product and kernels that see no structure or 2:4 in them."""
     venom = kernel("venom", "f16")
     sparse = venom, kernel("tensor_spmm", "f16"), kernel("cusparselt", "f16")
     patterns = ("64:2:8", "64:2:16", "128:2:10")

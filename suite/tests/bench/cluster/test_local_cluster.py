@@ -59,9 +59,9 @@ class Killer(Silent):
             there = (
                 set(self.client.run(os.getpid, workers=at_work).values()) & set(self.processes) if at_work else set()
             )
-            for process in list(there)[:1]:
-                self.killed = process
-                os.kill(process, signal.SIGKILL)
+            if there:
+                self.killed = there.pop()
+                os.kill(self.killed, signal.SIGKILL)
 
 
 def running(process):
