@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -173,8 +173,8 @@ def pack(model: Any, folder: Path, asked: argparse.Namespace, device: str) -> fl
     return time.perf_counter() - started
 
 
-def trial(dense: Any, zeros: int, asked: argparse.Namespace, folder: Path) -> list[Row]:
-    """The rows of one share of zeros: `dense` is pruned to it."""
+def trial(dense: Any, zeros: int, asked: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """The rows of one share of zeros, each as soon as it is known: `dense` is pruned to it."""
     import torch
     import transformers
 
@@ -190,7 +190,6 @@ def trial(dense: Any, zeros: int, asked: argparse.Namespace, folder: Path) -> li
     print(f"sparsify {time.perf_counter() - started:.0f} s", flush=True)
     matrices = products(dense)
     name = f"Llama of {asked.layers} blocks, {asked.hidden} by {asked.inner}, random weights"
-    rows = []
     for tokens in asked.tokens:
         for client in asked.client:
             torch._dynamo.reset()
@@ -206,17 +205,13 @@ def trial(dense: Any, zeros: int, asked: argparse.Namespace, folder: Path) -> li
             alone = [products_alone(model, tokens) for model in (dense, sparse)]
             graphs = [(captured(one.step, one.reset), one.reset) for one in both]
             us = [round(one, 2) for one in times_us([*graphs, *((captured(one, nothing), nothing) for one in alone)])]
-            rows.append(
-                Row(
-                    torch.cuda.get_device_name(), (source()["commit"] or "")[:8], torch.__version__,
-                    transformers.__version__, name, len(matrices), zeros, tokens, client, round(best_s, 1),
-                    len(swapped.packed), us[0], us[1],
-                    round(us[0] / us[1], 4), us[2], us[3], round(difference, 6),
-                    round(sum(one.weight.nbytes for one in matrices) / 1e6, 1), round(swapped.weights_bytes / 1e6, 1),
-                )
+            yield Row(
+                torch.cuda.get_device_name(), (source()["commit"] or "")[:8], torch.__version__,
+                transformers.__version__, name, len(matrices), zeros, tokens, client, round(best_s, 1),
+                len(swapped.packed), us[0], us[1],
+                round(us[0] / us[1], 4), us[2], us[3], round(difference, 6),
+                round(sum(one.weight.nbytes for one in matrices) / 1e6, 1), round(swapped.weights_bytes / 1e6, 1),
             )  # fmt: skip
-            print(rows[-1], flush=True)
-    return rows
 
 
 def products_alone(model: Any, tokens: int) -> Callable[[], None]:
@@ -285,12 +280,13 @@ def main() -> None:
         dense = model_of(asked, device)
         for zeros in asked.zeros:
             with tempfile.TemporaryDirectory() as folder:
-                rows = trial(dense, zeros, asked, Path(folder))
-            with table.open("a", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, [one.name for one in fields(Row)], lineterminator="\n")
-                if not file.tell():
-                    writer.writeheader()
-                writer.writerows(map(asdict, rows))
+                for row in trial(dense, zeros, asked, Path(folder)):
+                    print(row, flush=True)
+                    with table.open("a", newline="", encoding="utf-8") as file:
+                        writer = csv.DictWriter(file, [one.name for one in fields(Row)], lineterminator="\n")
+                        if not file.tell():
+                            writer.writeheader()
+                        writer.writerow(asdict(row))
     if device != "cpu":
         paths.write_text(asked.out / "README.md", summary(pd.read_csv(table)))
 
