@@ -123,12 +123,6 @@ def balanced_figure1() -> Page:
     """
     why = "a paper's perplexities against our times"
     return Page(
-        intro="What a pattern of zeros costs and gains on the LSTM language model of figure 1 of *Balanced Sparsity "
-        "for Efficient DNN Inference on GPU* (AAAI 2019): perplexity as the paper's table 4 prints it, against the "
-        "time of one gate matrix (6000×3000, padded to 3072) at batch 1 here. The library of block-sparse "
-        "products that the paper used is not run; cuSPARSE on the same blocks stands in. The paper's figure prints "
-        "neither times nor perplexities, its vector sparsity has no kernel, and the perplexity of random zeros, "
-        "by its words nearly that of balanced ones, is not printed.",
         attributes=r"(?P<pattern>balanced|random|block)(?P<block>\d*)",
         answers=(Answer(GATE[2], MAPPING, TF32, (own(),), CUBLAS),),
         comparison=Comparison((MAPPING, own()), BASELINES, GATE),
@@ -183,12 +177,6 @@ def balanced_figure4() -> Page:
     best = own()
     random = Group(words="random zeros", where="pattern == 'random'")
     return Page(
-        intro="A 16384×8192 matrix times one and eight columns at the eleven sparsities of figure 4 of *Balanced "
-        "Sparsity for Efficient DNN Inference on GPU* (AAAI 2019); the paper prints 8196 columns, which its 32 ranges "
-        "per row do not divide. Each kernel multiplies by the pattern it is made for: balanced rows, random positions, "
-        "or 8×8 blocks. The ideal time is the paper's equation 9, (d − o)(1 − s) + o, with d the median time of cuBLAS "
-        "fp32 and o either the paper's 10 µs or the time of an empty kernel in the same run. The paper's times are "
-        "read off its plot (±10 µs at batch 1, ±30 µs at batch 8); it does not name its GPU.",
         attributes=r"(?P<pattern>balanced|random|block)_b\d_keep(?P<kept>\d+)",
         answers=tuple(Answer(group, MAPPING, EITHER, (best,), CUBLAS, "balanced-always") for group in LARGE),
         comparison=Comparison((MAPPING, best), BASELINES, LARGE),
@@ -241,10 +229,6 @@ def balanced_models() -> Page:
     best = own()
     sides = (MAPPING, best, *OTHERS)
     return Page(
-        intro="The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The "
-        "paper does not say which products of its LSTMs it timed: the gate matrices here are a choice, so those two "
-        "published times are no yardstick. Its GPU is not named. Each pattern has the sparsity that the paper reached "
-        "without losing accuracy.",
         attributes=r"(?P<layer>.+)_(?P<pattern>balanced|random|block)",
         answers=(
             Answer(PTB, MAPPING, EITHER, (best,), CUBLAS, "balanced-ptb-dense"),
@@ -329,12 +313,7 @@ def _sampled(view: View) -> pd.DataFrame:
 def balanced_theorem1() -> Page:
     """Theorem 1 of Balanced Sparsity by sampling: what pruning changes in a layer's output, balanced and at random."""
     return Page(
-        intro="Theorem 1 of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) compares the difference "
-        "between the outputs of a fully connected layer before and after pruning, for the smallest weights of the "
-        "whole matrix (the paper's random sparsity) and for the smallest in each balance range. Here such a layer "
-        f"({M}×{N}, standard normal weights) is drawn, pruned both ways and applied to {INPUTS} standard normal "
-        "inputs; equations 7 and 8 of the theorem, as printed, stand beside. Given the weights, the variance is the "
-        "sum of the squares of those taken away in a row. Nothing is run on a GPU.",
+        words={"M": M, "N": N, "INPUTS": INPUTS},
         made=_answer,
         tables=(Made("Sampled and by the theorem", _sampled, "statistics of samples, not of times", collapsed=False),),
     )

@@ -52,11 +52,6 @@ def direct_conv_codebook() -> Page:
     dense = (CUDNN_F16, CUDNN_TF32, CUDNN)
     every = (STORED, CODEBOOK, STORED_F16, CODEBOOK_F16, *dense[::-1])
     return Page(
-        intro="The paper quantises weights to 4 bits by k-means (section 4) and times none of its convolutions with "
-        "them. Four layers of its table 6, batch 128, have weights of 15 shared values: with every weight stored, as "
-        "published, and with a 4-bit index beside each offset, looked up as entries are staged in shared memory. A "
-        "stored weight and its offset take 8 bytes in fp32 and 4 in fp16, an index and its offset 4 in either. Every "
-        "block stages its channel's entries once for all of its outputs.",
         answers=(
             Answer(CODEBOOK_LEVELS[0], CODEBOOK_F16, CUDNN_F16, (CODEBOOK,), STORED_F16),
             Answer(CODEBOOK_LEVELS[0], CODEBOOK, CUDNN_TF32, (), STORED),
@@ -76,7 +71,7 @@ def direct_conv_codebook() -> Page:
 
 
 def _of_a_table(
-    intro: str, attributes: str, answered: Mapping[str, Group], groups: tuple[Group, ...],
+    attributes: str, answered: Mapping[str, Group], groups: tuple[Group, ...],
     gains: Callable[[str, View], pd.DataFrame], title: str, x: str = "layer", panels: str = "pattern",
 ) -> Page:  # fmt: skip
     """The page of table 6, 7 or 8; `answered` by claims, `gains` the paper's in an arithmetic."""
@@ -85,11 +80,6 @@ def _of_a_table(
         Printed("the paper, V100, over its cuDNN", functools.partial(gains, dtype)) for dtype in ("f32", "f16")
     ]
     return Page(
-        intro=f"{intro} With equal counts every output channel keeps as many weights, as the method assumes; with "
-        "random positions it fills every channel up to the longest. Ours and the paper's method read and write NCHW; "
-        "cuDNN's NHWC times start from an image already in that layout. The paper's method takes a padded input: "
-        "`padding timed` has that pass in its time. cuDNN chooses tensor cores by itself; whether a plan of its fp16 "
-        "uses them is not recorded.",
         attributes=attributes,
         answers=tuple(
             Answer(group, paper, CUDNN_TF32, (ours, ours_f16), CUDNN_DEFAULT, claim)
@@ -120,8 +110,6 @@ def direct_conv_table6() -> Page:
     equal = Group(words="layers with equal counts, 90 to 93 % zeros", where="pattern == 'equal'")
     uniform = Group(words="layers with zeros anywhere, 90 to 93 %", where="pattern == 'uniform'")
     return _of_a_table(
-        "The 3×3 layers of VGG-16 in table 6 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), numbered in "
-        "its order, batch 128.",
         r"(?P<layer>\d\d)_(?P<pattern>equal|uniform)",
         {"direct-vgg-last": last, "": equal}, (last, equal, uniform),
         _gains6, "3×3 layers of VGG-16",
@@ -143,8 +131,6 @@ def direct_conv_table7() -> Page:
     equal = Group(words="layers with equal counts, 90 % zeros", where="pattern == 'equal'")
     uniform = Group(words="layers with zeros anywhere, 90 %", where="pattern == 'uniform'")
     return _of_a_table(
-        "The 1×1 layers of ResNet-50 in table 7 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), batch 128. "
-        "The paper does not say how large the images are: 32×32 fits its times, 56×56 is ResNet-50's own.",
         r"(?P<layer>c\d+_d\d+_\d+)_(?P<pattern>equal|uniform)",
         {"direct-pointwise": small, "": equal}, (small, equal, uniform),
         _gains7, "1×1 layers of ResNet-50",
@@ -169,9 +155,6 @@ def direct_conv_table8() -> Page:
     answered = tuple(Group(words=told, like=like, level=83) for like, told in words.items())
     every = (Group(words=f"{told}, 77 to 87.5 %", like=like) for like, told in words.items())
     return _of_a_table(
-        "The 1-D layers of table 8 of *Direct sparse convolution* (2021; V100, cuDNN 8.2.2), batch 128, no padding. "
-        "300 channels of length 64 and 100 filters are a choice: the paper says neither which of the two is the "
-        "channels nor how many filters there are.",
         r"(?P<layer>filter\d)(?:_(?P<pattern>uniform))?",
         dict(zip(("direct-1d-2-83", "direct-1d-3-83"), answered, strict=True)),
         (*answered, *every, Group(words="both filters with zeros anywhere, 77 to 87.5 %", like="filter?_uniform")),
@@ -212,12 +195,6 @@ def direct_conv_table9() -> Page:
     )
     extremes = (ONE_IMAGE, WHOLE_BATCH)
     return Page(
-        intro="A thread block of the paper's method computes one output channel of a sub-batch of images. Table 9 of "
-        "*Direct sparse convolution* (2021) sets the tuned sub-batch, of 2, 4 or 8 images, against its two extremes: "
-        "D·bS blocks of one image each and D blocks of the whole batch, for D output channels and a batch of bS. "
-        "Layers are those of its tables 6 to 8, with a batch of 128 in fp32 and the same number of nonzeros in every "
-        "channel; padded images are given. What it prints is a loss of speed: one of 45 % stands at 0.55× the tuned "
-        "sub-batch, as a mean over its network at each of the layers drawn.",
         answers=tuple(Answer(group, STORED, CUDNN_TF32, (OURS,), WHOLE_BATCH) for group in NETWORKS),
         comparison=Comparison((STORED, *extremes, OURS), (STORED, CUDNN_TF32, CUDNN), NETWORKS),
         figures=(

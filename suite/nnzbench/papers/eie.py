@@ -60,14 +60,6 @@ SERIES = (COLUMNS, COLUMNS_F16, READ, READ_F16)
 def eie_activations() -> Page:
     """Zeros among the inputs, which EIE skips: at the densities of its table, and how even its elements' work is."""
     return Page(
-        intro="EIE (ISCA 2016) stores a layer by columns, and a queue hands its processing elements one nonzero input "
-        "after another, so that columns of inputs that are zero are not read. `eie_columns` does the same on a GPU: "
-        "the paper's order and queue, entries of two bytes instead of one, and a mapping of this project's; `eie` "
-        "reads all of the layer, a byte for a nonzero, whatever the inputs are. The layers are the nine of EIE's "
-        "table III at batch 1 with 15 different values at uniformly random positions, and as many nonzero inputs as "
-        "the table says, at random places: 18 to 41 % after a ReLU, all of them in NeuralTalk. What a queue before "
-        "each of EIE's 64 elements is worth is simulated from the same patterns (`matrices/encodings.py`): a clock for "
-        "an entry, padding zeros included, rows interleaved as in the paper.",
         attributes=INPUTS,
         answers=(
             Answer(SKIPPED, COLUMNS, FP16, (COLUMNS_F16, READ, CUSPARSE)),
@@ -141,16 +133,6 @@ def eie_format() -> Page:
     sparse = (CUSPARSE, CUSPARSE_F16, *(kernel(name, math) for name in OTHER[1:] for math in ("f32", "f16")))
     twins = (kernel("balanced"), balanced, eie32, eie)
     return Page(
-        intro="EIE (ISCA 2016) stores a nonzero as a 4-bit index into a codebook of 16 values and a 4-bit run of "
-        "zeros, and breaks longer runs by padding zeros. `eie` decodes these entries on a GPU, in slices of rows "
-        "rather than of columns and without skipping zeros among the inputs: the format is the paper's, the mapping "
-        "this project's own. The layers are the nine of EIE's table III with uniformly random positions and 15 "
-        "different values; `balanced` is timed on twins with as many nonzeros in each of 32 ranges of every row. CSR "
-        "takes 8 bytes per nonzero in fp32 and 6 or 4 in fp16, balanced rows 5 or 6 and 3 or 4. `sputnik` and "
-        "`row_stream` have no product with a single vector. All kernels are given the weights after clustering, so "
-        "that the format itself loses nothing more; what sharing 15 values does to real pruned layers is in the last "
-        "table (root mean square over that of the output, standard normal inputs, before the retraining of the shared "
-        "values in Deep Compression).",
         attributes=LAYER,
         answers=tuple(Answer(group, eie, FP16, (eie32, row_stream, CUSPARSE_F16, CUSPARSE)) for group in LAYERS),
         comparison=Comparison(
@@ -195,12 +177,6 @@ def eie_table4() -> Page:
     dense = (CUBLAS, kernel("cublaslt"), kernel("cublas", "tf32"), kernel("cublaslt", "tf32"), FP16)
     sparse = (CUSPARSE, CUSPARSE_DEFAULT, CUSPARSE_COLUMN, sputnik, own())
     return Page(
-        intro="The nine fully connected layers of table IV of *EIE: Efficient Inference Engine on Compressed Deep "
-        "Neural Network* (ISCA 2016), whose GPU is a Titan X with cuBLAS and cuSPARSE. Sizes and densities are those "
-        "of its table III, positions are uniformly random, and zeros among the activations are not used. The paper's "
-        "cuSPARSE is here its column-major default. `sputnik` and `row_stream` have no product with a single vector. "
-        "Times here are of the whole batch; the paper's must be per image, because its dense times at batch 64 would "
-        "otherwise ask for more than ten times the arithmetic of its GPU.",
         attributes=LAYER,
         answers=tuple(
             Answer(group, CUSPARSE_COLUMN, FP16, (CUSPARSE, sputnik, own()), CUBLAS, claim)
@@ -250,15 +226,6 @@ def _printed_lstm(view: View) -> pd.DataFrame:
 def ese_lstm() -> Page:
     """ESE's comparison: a step of an LSTM of 1,024 cells, dense and with 90 % zeros."""
     return Page(
-        intro="*ESE: Efficient Speech Recognition Engine with Sparse LSTM on FPGA* (FPGA 2017) prunes an LSTM of 1,024 "
-        "cells to 10 % and compares its chip with a CPU and a GPU at batch 32, where the GPU is slower with the sparse "
-        "matrices than with dense ones. Here are the two products of a step: the four gates as one matrix (4096×665) "
-        "and the projection (512×1024). The element-wise steps, which the published times include, are left out, so "
-        "that ratios are comparable and times are not. The paper's cuSPARSE is here its column-major default. "
-        "`sputnik` and `row_stream` have no product with a single vector. ESE prunes so that each of its processing "
-        "elements, which hold interleaved rows, keeps as many weights (load-balance-aware, 5.5 to 6.2 times as fast "
-        "as dense on its chip): the same sizes with weights whose rows vary are pruned so (`balanced_`) and as a whole "
-        "(`whole_`). How even that makes the 32 elements of a channel is simulated; what it does on a GPU is timed.",
         attributes=LAYER,
         answers=(
             Answer(STEPS[0], CUSPARSE_COLUMN, FP16, (CUSPARSE, own(), own("f16")), CUBLAS, "ese-gpu"),

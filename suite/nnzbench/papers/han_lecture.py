@@ -79,16 +79,6 @@ def granularity() -> Page:
     (sparse32, _, _), (convolution32, _, _) = _forms("f32")
     forms = {math: _forms(math) for math in ("f16", "f32")}
     return Page(
-        intro="The coarser what pruning takes, the easier to compute and the more accuracy it costs; accuracy is not "
-        "judged here. One layer, VGG-16's 3×3 convolution of 256 by 256 channels at 56×56 pixels and batch 1, as a "
-        "convolution and as the product that im2col makes of it (im2col not included), each granularity in its fastest "
-        "kernel: single weights (`unstructured`), rows of kernels (`vector`), PatDNN's 4 of 9 weights (`pattern`; none "
-        "at 50 %), 3×3 kernels (`kernel`), equal counts in 32 ranges of a row (`balanced`), 1 of 2, 4 and 8 (`nm`), "
-        "which sparse tensor cores all run as 2:4, 8 filters by one column (`column`), 32×32 blocks (`block`), and a "
-        "dense layer of fewer channels (`channel`). Sparse convolutions are generated for their weights, which takes "
-        "long for many: they run at 75 and 87.5 % alone. Figures and tables by level set all of a form against one "
-        "time of the whole dense layer, that recorded beside single weights; where the dense library stands in a row "
-        "of zeros it is the same layer timed again.",
         attributes=r"(?P<grain>[a-z]+)_(?P<level>[\d.]+)",  # of fewer channels: the share of weights that is gone
         answers=(
             Answer(AT_MOST[0], sparse, FP16, (sparse32,), DENSE),
@@ -152,11 +142,6 @@ def nm_sparsity() -> Page:
     shown = {math: (cublas[math], default[math], tuned[math]) for math in DENSE_OF}
     groups = (FIGURE3, BERT, CUBES)
     return Page(
-        intro="Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), "
-        "the patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 over cuBLAS "
-        "on an A100 in its figure 3 and prints no numbers: larger products come close to 2×, which the units could "
-        "give at most; BERT as a whole became 1.5× as fast. INT8 sums here are exact 32-bit integers, checked as such. "
-        "The sparse matrix is compressed beforehand, outside the times.",
         attributes=r"(?P<products>a100|bert|cube|table1)(?:_.+)?",
         answers=(
             Answer(FIGURE3, tuned["i8"], INT8, (default["i8"],), cublas["i8"], "nm-half"),

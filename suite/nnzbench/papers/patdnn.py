@@ -130,14 +130,6 @@ def patdnn() -> Page:
     steps = {math: tuple(step(name, math) for name in STEPS) for math in ("f32", "f16")}
     series = {"f32": (*steps["f32"][1:], TUNED), "f16": (*steps["f16"][1:], TUNED_F16)}
     return Page(
-        intro="PatDNN (ASPLOS 2020) keeps 4 of 9 weights of a 3×3 kernel, in a few patterns, and 1 in 3.6 kernels: 8.1 "
-        "times fewer weights. Its compiler reorders filters and kernels so that each pattern has a loop without "
-        "tests, stores them in its own format (FKW), removes redundant loads, and tunes. It was measured on "
-        "phones: **`pattern_conv` is its method on CUDA, written by this project**. Steps have one tiling for all "
-        "layers; the best is tuned. Patterns, and how uneven filters are, come from real pruned ResNet-50 layers. "
-        "Beside it: the same weights as CSR and as generated code (of SparseRT, where a VGG-16 layer takes "
-        "minutes to compile, on three layers of ResNet-50), as many zeros anywhere, 2:4 as products (without "
-        "im2col), and cuDNN's dense layers.",
         attributes=LAYER,
         answers=tuple(
             Answer(group, TUNED, CUDNN_TF32, (GENERATED["f32"],), CUDNN) for group in GROUPS

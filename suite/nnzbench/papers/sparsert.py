@@ -81,10 +81,6 @@ def sparsert_ablation() -> Page:
     ours = kernel("sparsert")
     own_best, pattern = kernel("sparsert_rolled", words="at its own best tiling"), kernel("sparsert_pattern")
     return Page(
-        intro="Figure 8 of *SparseRT* (PACT 2020) on the 20 problems of its Table 1 with 90 % zeros: unrolled code "
-        "against the same tiling with the matrix as data (`sparsert_rolled`), rows balanced between thread blocks or "
-        "not (`sparsert_unbalanced`), the best tiling, searched exhaustively, or one fixed choice (`sparsert_fixed`). "
-        "`sparsert` is our form of the generator, `sparsert_pattern` the same with the weights' values as data.",
         answers=tuple(Answer(LEVELS[0], WHOLE, one) for one in (own_best, *PARTS[:0:-1])),
         comparison=Comparison((WHOLE,), (ROLLED, own_best, *PARTS[1:], CUBLAS), LEVELS[:1], same_variant=(ROLLED,)),
         figures=(Drawn("gains", "What each part of SparseRT is worth", _figure, EACH),),
@@ -124,11 +120,6 @@ def _answer(view: View) -> str:
 def sparsert_instances() -> Page:
     """SparseRT's 257 instances: the matrices of one size and level take the same time, whatever their pattern."""
     return Page(
-        intro="Table 1 of *SparseRT* (PACT 2020) stands for 257 matrices: layers of one size recur in a network with "
-        "other patterns. The paper says that their times hardly differ, for its own code and for cuSPARSE, so that one "
-        "of them can be tuned for all. Here are 255 of them: those of the collection in the order of its index (of "
-        "problem 7 it has two of three at either level), and MobileNet's own. By default two instances of each size "
-        "are run at 90 %, with `--full` all; code is generated and assembled for each.",
         attributes=r"(?P<row>\d\d)_(?P<instance>\d\d)",
         made=_answer,
         comparison=Comparison(SIDES, (FP16, DENSE), LEVELS),
@@ -222,11 +213,6 @@ def sparsert_table1() -> Page:
     once = dataclasses.replace(own(), label="best of ours, one choice hot and cold", one_choice=True)
     sparser = dataclasses.replace(paper, label="sparsert_paper at 90 % zeros")
     return Page(
-        intro="31 products of a pruned weight matrix (M×K) with dense activations (K×N): the 20 layer shapes of "
-        "ResNet-50, Transformer and MobileNet V1 in Table 1 of *SparseRT: Accelerating Unstructured Sparsity on GPUs "
-        "for Deep Learning Inference* (PACT 2020) with 90 % zeros, and 11 of them with 95 %. Patterns and weights are "
-        "real ones where they are public, of all but problem 20. `sparsert_paper` has the paper's tilings, "
-        "`sparsert` is our form of the generator.",
         answers=tuple(
             Answer(group, paper, FP16, (own(), own("f16")), DENSE, claim)
             for group, claim in zip(LEVELS, ("sparsert-spmm-90", "sparsert-spmm-95"), strict=True)
@@ -284,10 +270,6 @@ def sparsert_table3() -> Page:
     ours, direct = kernel("sparsert_conv"), kernel("direct_conv")
     first = kernel("cudnn", variants=DEFAULT, words="its first choice")
     return Page(
-        intro="The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
-        "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with random "
-        "values for problem 4. `sparsert_conv_paper`, padding tested, is the paper's method, `sparsert_conv` our form "
-        "of it; cuDNN's best is the fastest of its plans, Winograd and implicit GEMM included.",
         answers=tuple(
             Answer(group, paper, CUDNN_TF32, (ours,), CUDNN, claim)
             for group, claim in zip(LEVELS, ("sparsert-conv-90", "sparsert-conv-95"), strict=True)

@@ -6,8 +6,8 @@ experiment has its page from a function of its name, which returns one `Page`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pandas as pd
@@ -270,10 +270,12 @@ class Figure(Protocol):
 class Page:
     """The page of one experiment. What is empty is left out."""
 
-    intro: str
-    """What is run: sizes, sources, what is peculiar. Markdown."""
     question: str = ""
-    """That of its experiment."""
+    """That of its experiment, from `datasets/experiments.csv`."""
+    intro: str = ""
+    """What is run: sizes, sources, what is peculiar. From `datasets/experiments.md`."""
+    words: Mapping[str, object] = field(default_factory=dict)
+    """What stands there for a word in braces."""
     answers: tuple[Answer, ...] = ()
     """The first with records is the page's verdict; the others are in `facts.csv`, and first where time is short."""
     comparison: Comparison | None = None

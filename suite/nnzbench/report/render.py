@@ -112,7 +112,6 @@ def generic(results: ResultSet) -> Page:
     return Page(
         answers=(Answer(ALL, subjects[0], strongest),) if strongest and subjects else (),
         question=f"How fast is what `{results.experiment}` recorded?",
-        intro="",
         comparison=Comparison(subjects, baselines) if baselines else None,
     )
 

@@ -35,7 +35,7 @@ def board(world, monkeypatch):
     device = BoardDevice()
     monkeypatch.setattr(devices, "open_device", lambda name: device)
     monkeypatch.setattr(devices, "open_gpu", lambda: device)
-    page = Page("", "", energy=Comparison((SPARSE,), (DENSE,)))
+    page = Page(energy=Comparison((SPARSE,), (DENSE,)))
     monkeypatch.setattr(cli_energy, "page_of", lambda name: page if name == "small" else None)
     monkeypatch.setattr(cli_energy, "kernels", lambda: world)
     monkeypatch.setattr(cli_energy, "typical", lambda *of: ["p1_None"])

@@ -31,11 +31,6 @@ def _table(view: View) -> pd.DataFrame:
 def awkward_sizes() -> Page:
     """Its page."""
     return Page(
-        intro="Tables of papers have round sizes; users don't. One column, 7 and 49 of them, a single row, odd counts "
-        "of rows, columns, channels and batches, rows without a nonzero beside rows that hold most of them, images of "
-        "7×7 and 13×11: every kernel that takes such a problem, in every type of input that it has, against float64. "
-        "These problems are too small for their times to say anything. The folders `as-sm_*` have the same under the "
-        "code of older architectures.",
         made=_answer,
         tables=(Made("Kernel by kernel", _table, "counts what was right, not how fast it was", collapsed=False),),
     )

@@ -144,27 +144,6 @@ def decoder_block() -> Page:
     """Its page."""
     firsts = tuple(against_dense(level, n) for n in (1, 16) for level in (50, 70, 90))
     return Page(
-        intro="""The sparse graph has two things that the dense ones lack:
-
-* its products begin while what precedes them ends (programmatic dependent launch, from sm_90 on), as steps between
-  products do in all graphs; libraries' products do not, and no product does when it is timed alone;
-* for one token `delta_spmv` has SwiGLU in its product with gate and up.
-
-Records from before 2026-11-26, 06:00 UTC have neither.
-
-**The weights are synthetic**: normal values, zeros anywhere, 2:4, or with another share in each matrix (by layer), the
-same in every block. Dense and FP8 networks have no zeros.
-
-* Public models, one new token for each of 1 to 64 sequences with some tokens cached.
-* A block is norm, queries, keys and values, rotary positions, attention, output, norm, gate and up, SwiGLU, down; after
-  the last come a norm and the product with the vocabulary, which stays dense fp16.
-* All blocks of a model (of the 70B one sixteen of 80) are one graph, each with weights at addresses of its own.
-* Steps between products are the same for all, but for FP8's rounding, whose scales are known beforehand.
-* Of each matrix the fastest product is chosen on the GPU: out of all of cuBLAS, cuBLASLt or cuSPARSELt, and for sparse
-  networks of `delta_spmv` (one token) or the first two to four candidates of `tensor_spmm`, and of the dense ones.
-
-What the time goes to, and why no more is gained:
-[log of whole models](../../../docs/performance/whole-models-2.md).""",
         answers=(
             Answer(firsts[2], SPARSE, DENSE, paper_baseline=FP8),
             Answer(firsts[5], SPARSE, DENSE, paper_baseline=FP8),

@@ -36,12 +36,6 @@ SIDES = {
     DENSE: FP16,
 }
 """By the published files' name of a library; `ours` is in none of them."""
-CAVEATS = (
-    "The times of V100, RTX 2080 Ti, A100 and RTX 4090 were published by others (results committed with SSpMM, GitHub "
-    "`xuezy-mmi/SSpMM`, CUDA 11.8): one pair of events around each launch, so that 5 to 24 µs of every time are the "
-    "launch; the authors' Sputnik in fp16, one cuSPARSE algorithm, and a cuBLAS that sums in fp16, where the one "
-    "measured here sums in fp32. Launches measured here follow each other, or find the L2 cache overwritten."
-)
 
 
 def stratum(problem: str) -> tuple[str, float]:
@@ -166,10 +160,7 @@ def dlmc_n512() -> Page:
     levels = groups()
     every = (SIDES["ours"], *(kernel(name, "f16") for name in ("tensor_spmm", "ring", "row_stream")))
     return Page(
-        intro="Pruned matrices of Transformers, times 512 columns in fp16, beside times that others published of the "
-        f"very same matrices on four older GPUs. {CAVEATS} Matrices are named after the share of zeros that "
-        "the pruning was asked for. Two of the four methods miss it, so the zeros counted are told too: in a group's "
-        f"name those of all {ALL} matrices, in the first table those of the ones recorded here.",
+        words={"ALL": ALL},
         attributes=ATTRIBUTES,
         answers=tuple(Answer(group, ours, FP16, (best, rule)) for group in levels[:3]),
         comparison=Comparison((ours, best, rule), (FP16, CUSPARSE_F16), levels),

@@ -85,9 +85,6 @@ def gemm_2to4() -> Page:
     sparse = {math: kernel("cusparselt", math) for math in TYPES}
     groups = tuple(map(group, TOKENS))
     return Page(
-        intro="Layers of language models and cubes, times 64 to 4,096 tokens: dense with unpruned weights, and with "
-        "two of every four kept. The published times are searched ones of cuBLASLt and cuSPARSELt (SlideSparse, "
-        "Apache-2.0), 25 launches and then 100 in one pair of events, as `loop` is here.",
         attributes=r"(?P<kept>dense|2to4)_(?P<network>\w+)",
         answers=(
             Answer(groups[0], sparse["f8"], dense["f8"], (sparse["f16"],), FP16),

@@ -33,8 +33,6 @@ def opt_layers() -> Page:
     sparse = flash, kernel("spinfer", "f16"), kernel("tensor_spmm", "f16")
     levels = tuple(Group(level=level) for level in (70, 80, 90))
     return Page(
-        intro="Layers of OPT-30B, 66B and 175B with uniform zeros times 8 to 64 columns: the shapes, columns and "
-        "levels of the benchmark in the authors' repository.",
         answers=tuple(
             Answer(group, flash, FP16, sparse[1:], kernel("cublas", "f16"), f"flash-llm-cublas-{group.level}")
             for group in levels
@@ -60,9 +58,6 @@ def macko_spmv() -> Page:
     levels = tuple(Group(level=level) for level in (50, 70, 90))
     claims = "macko-cublas-50", "", "macko-cublas-90"
     return Page(
-        intro="Matrices of the sizes in the authors' benchmark with uniform zeros, times one column (one token). The "
-        "memory of the authors' GPUs, which are consumers', has at most a fifth of an H200's bandwidth: a kernel that "
-        "waits for it there need not do so here. On an H200 the authors' own code was timed too (page `peers`).",
         answers=tuple(
             Answer(group, macko, FP16, (delta,), kernel("cublas", "f16"), claim)
             for group, claim in zip(levels, claims, strict=True)
@@ -91,8 +86,6 @@ def vnm_layers() -> Page:
         for one in patterns
     )
     return Page(
-        intro="Of every V rows by M columns four columns are kept, and of each row two of the four weights there: "
-        "V:2:M, 75 % zeros as 64:2:8. Tensor cores multiply what is kept as 2:4.",
         answers=tuple(Answer(group, venom, FP16, sparse[1:], kernel("cublas", "f16")) for group in groups[:3]),
         comparison=Comparison((venom,), (FP16, *sparse[1:]), groups),
         tables=(Pivot("µs", (*sparse, FP16), rows=("label", "n")),),
@@ -109,10 +102,6 @@ def fp8_layers() -> Page:
     many = tuple(Group(level=level, columns=16) for level in (80, 90, 70))
     one = Group(level=90, columns=1)
     return Page(
-        intro="Weights of public language models (sizes and sources in `datasets/problems/fp8_layers.csv`) with their "
-        "zeros anywhere, rounded to e4m3, times 1 to 64 columns. Dense FP8 multiplies e4m3 by e4m3. The sparse kernels "
-        "keep the weights alone in e4m3 and read the same numbers of B as fp16, twice its bytes. Results are fp16, "
-        "and errors are against float64 products of the rounded operands.",
         answers=(*(Answer(group, tensor, dense) for group in many), Answer(one, delta, dense)),
         comparison=Comparison(sparse, (dense,), (*many, one)),
         tables=(Pivot("Times as fast as the best dense FP8 product, by columns", sparse, "ratio", dense,
@@ -271,11 +260,6 @@ def llm_layers() -> Page:
     printed = Printed("Flash-LLM's authors, A100, 8 to 64 columns", _flash_llm)
     other = tuple(math for math in MATHS if math not in ("f16", "f8"))
     return Page(
-        intro="Weights of public language models (sizes and sources in `datasets/problems/llm_layers.csv`) with their "
-        "zeros anywhere, times 1 to 256 columns (tokens or requests at once), in fp16 with sums in fp32. The baseline "
-        "is the fastest dense fp16 product: cuBLAS and every algorithm that cuBLASLt proposes, in both layouts, "
-        "with the matrix before pruning. The rows and columns of patterns like magnitude pruning's vary as in pruned "
-        "Transformers of the collection.",
         answers=(
             Answer(groups[0], tensor, FP16, (flash,)),
             Answer(groups[1], tensor, FP16, (flash,)),

@@ -35,12 +35,6 @@ def pays_map() -> Page:
     """Its page."""
     kernels = tuple(kernel(name, "f16") for name in SPARSE)
     return Page(
-        intro="Square layers of three public models (`datasets/problems/pays_map.csv` has their sources) with their "
-        "zeros anywhere, times 1 to 1,024 columns (tokens or requests at once), in fp16 with sums in fp32. The "
-        "baseline is the fastest dense fp16 product, with the matrix before pruning: cuBLAS and every algorithm that "
-        "cuBLASLt proposes, in both layouts. cuBLAS in fp32 is what papers on fp32 compared with. Kernels that "
-        "`llm_layers` and the collections never found fastest on layers of such a size are not run: cuSPARSE and "
-        "SpInfer on any, row_stream and ring on the large one, sputnik on the large and the middle one.",
         answers=tuple(Answer(one, BEST, FP16, paper_baseline=CUBLAS) for one in CELLS[:4]),
         comparison=Comparison((BEST,), (FP16, CUBLAS), CELLS),
         figures=(

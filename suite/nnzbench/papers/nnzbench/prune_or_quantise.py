@@ -74,13 +74,6 @@ def prune_or_quantise() -> Page:
     """Its page."""
     rows, ratios = ("label", "level", "subject"), ("subject", "label", "level")
     return Page(
-        intro="Layers of Llama 3 8B and 70B (`datasets/problems/prune_or_quantise.csv` has sizes and sources) with "
-        "uniformly random zeros, times 1 to 256 tokens, weights from memory as in a model (`stream`). Dense products "
-        "have the weights before pruning: fp16 and FP8 the fastest algorithm of cuBLASLt, INT4 PyTorch's "
-        "`_weight_int4pack_mm` in groups of 128, whose time grows with every few tokens; what INT4 could do by its "
-        "bytes alone is on the page of `llm_layers`. Quantising and pruning change what a model says in different "
-        "ways, which no time here tells ([what to choose](../../../docs/prune-or-quantise.md)). PyTorch's rows are "
-        "`torch.nn.functional.linear` over weights in its own layouts, as one line of a user's code makes them.",
         answers=(
             Answer(CELLS[1], BEST, FP8, paper_baseline=INT4),
             Answer(CELLS[0], BEST, FP8, paper_baseline=INT4),

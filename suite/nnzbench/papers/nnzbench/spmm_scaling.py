@@ -33,10 +33,6 @@ def spreads(view: View) -> pd.DataFrame:
 def spmm_scaling() -> Page:
     """Its page."""
     return Page(
-        intro="Square matrices of 1,024 to 32,768 rows with uniformly random patterns and 90 % zeros, fp32, times 128 "
-        "and 1024 columns; each size has four times the nonzeros of the one before. A constant rate is a constant "
-        "cost: 1 TFLOP/s is 2 ps per nonzero and column. Small products pay for the launch, whose time is part of "
-        "every row. There are no published numbers.",
         answers=tuple(Answer(group, RING, CUSPARSE, (SPUTNIK, ROW_STREAM)) for group in WIDTHS),
         comparison=Comparison((RING, ROW_STREAM, SPUTNIK), (CUSPARSE,), WIDTHS),
         figures=(

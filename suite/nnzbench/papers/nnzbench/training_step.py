@@ -22,12 +22,6 @@ SPARSE, BASELINES = (SPUTNIK_F16, FASTEST, SPUTNIK), (FP16, TF32, DENSE, CUSPARS
 def training_step() -> Page:
     """Its page."""
     return Page(
-        intro="Three products of a recurrent layer's weights W (M×K, uniformly random pattern) with a batch: Y = W X "
-        "forward, Wᵀ times the gradient of Y, and the gradient of W at its nonzeros (SDDMM; of all weights where W is "
-        "dense). Kernels take W as data, because it changes with every step: `sputnik_transposed` reads W through a "
-        "cached transposed structure (section IX of *Sparse GPU Kernels for Deep Learning*), while cuSPARSE is given "
-        "Wᵀ stored, whose making is not timed. Each part is the time of its fastest kernel and variant; a step is "
-        "their sum, without the update of the weights. There are no published numbers.",
         attributes=rf"(?P<layer>.+)_b(?P<batch>\d+)_(?:dense_)?(?P<part>{'|'.join(PARTS)})",
         answers=tuple(Answer(group, SPUTNIK_F16, FP16, (FASTEST,), DENSE) for group in STEPS),
         comparison=Comparison(SPARSE, BASELINES, STEPS),

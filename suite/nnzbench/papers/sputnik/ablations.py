@@ -105,12 +105,6 @@ def sputnik_ablation() -> Page:
     """Sputnik's table II: speed without one optimisation against the complete kernel's."""
     spmm = [one for (op, _), one in SUBJECTS.items() if op == "spmm"]
     return Page(
-        intro="The heuristic's kernel with one optimisation switched off, at inference and training batch sizes "
-        "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020): below 1 the part is worth having. The paper "
-        "averages over all 3,012 matrices of its collection; here one matrix of every shape and level of zeros in it "
-        "stands for all of them, and counts in the arithmetic mean as often as the collection has such matrices. The "
-        "complete kernel has up to 32 loads of a residue in flight, the paper's four; SDDMM sorts strips, the paper's "
-        "rows. The table has what is left over the paper's form of these two, too.",
         answers=tuple(
             Answer(_layers(model, batch), spmm[0], WHOLE, tuple(spmm[1:]), claim=claim)
             for model, batch, claim in (
@@ -239,11 +233,6 @@ def sputnik_figure2() -> Page:
     """Sputnik's figure 2: properties of the collection of pruned matrices, from its index alone. Nothing is run."""
     why = "statistics of matrices, not of times"
     return Page(
-        intro="Matrices of pruned ResNet-50 and Transformer models from the Deep Learning Matrix Collection, those of "
-        "figure 2 of *Sparse GPU Kernels for Deep Learning* (SC 2020), from the index in `datasets/dlmc_index.csv.gz`. "
-        "The coefficient of variation (CoV) is the standard deviation of a matrix's row lengths over their mean. The "
-        "paper sets these beside 2,833 scientific matrices (SuiteSparse), which this suite does not hold; its ratios "
-        "of averages imply SuiteSparse's means.",
         made=_answer,
         figures=(Drawn("properties", "Sparsity, row length and its variation, by model", _figure, why),),
         tables=(
@@ -330,13 +319,9 @@ def _imbalance(view: View, title: str) -> Figure | None:
 
 def sputnik_figure7() -> Page:
     """Sputnik's figure 7: throughput as rows grow uneven, with and without the row swizzle."""
-    mean = matrices()["row_cov"].mean()
     even = _even(SWIZZLE)
     return Page(
-        intro="One product (8192 × 2048 × 128, M × K × N, 75 % zeros, fp32) with rows from equal to very uneven "
-        "lengths: figure 7 of *Sparse GPU Kernels for Deep Learning* (SC 2020). The coefficient of variation (CoV) is "
-        "the standard deviation of row lengths over their mean, as asked of the generator; 1.73 is the largest "
-        f"possible here, {mean:.2f} the mean of pruned networks' matrices. The swizzle starts long rows first.",
+        words={"mean": matrices()["row_cov"].mean()},
         attributes=r"cov(?P<CoV>[\d.]+)",
         answers=(
             Answer(_at("1.7"), SWIZZLE, even, (STANDARD,), claim="sputnik-swizzle"),

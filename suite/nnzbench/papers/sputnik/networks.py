@@ -79,16 +79,6 @@ def _memory(view: View) -> pd.DataFrame | None:
 def sputnik_attention() -> Page:
     """Sputnik's table III: time and memory of sparse, dense and fused attention over 12,288 tokens."""
     return Page(
-        intro="softmax(QKᵀ)V of one head of 128 features over 12,288 tokens: with all scores computed and kept, the "
-        "mask applied in the softmax (`dense_attention`), or with scores at the mask's positions alone "
-        "(`sparse_attention`): a dense band of 256 and 5 % of the tokens left of it (table III and figure 11 of "
-        "*Sparse GPU Kernels for Deep Learning*, SC 2020). `attention` is under that mask, `causal` with every key up "
-        "to the query, as the dense Transformer has it. Today that one runs fused attention, which writes no scores: "
-        "cuDNN's takes fp16 alone, and the sparse mask as a tensor added to the scores. The paper times its whole "
-        "3-layer Transformer with 8 heads per layer on 8 sequences; tokens per second here are those of the attention "
-        "alone, 24 heads of one sequence one after another, and memory is that of one head: counted from its buffers, "
-        "and measured as what the driver says is in use. Only ratios compare, and the paper's include layers that "
-        "stay dense.",
         answers=(
             Answer(WHOLE, BEST_F16, FUSED, (RULE, BEST)),
             Answer(MASKED, RULE, FUSED, (BEST, BEST_F16), UNFUSED),
@@ -272,12 +262,6 @@ def sputnik_mobilenet() -> Page:
     )  # fmt: skip
     dense, tf32 = LAYER_DENSE, kernel("cublas_bias_relu", "tf32")
     return Page(
-        intro="The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "
-        "of table IV of *Sparse GPU Kernels for Deep Learning* (SC 2020): dense 1×1 convolutions, or 90 % sparse ones "
-        "but the first. A network's time is the sum of its layers', each timed by itself; the "
-        "first 3×3 convolution and the classifier are left out, so that the paper's whole networks "
-        "do a little more. Whole networks in one graph are on the page of `whole_networks`. Nothing was "
-        "trained here: accuracies are the paper's.",
         attributes=r"(?P<weights>dense|sparse)_w(?P<width>[\d.]+)_(?P<layer>\w+)",
         answers=(
             Answer(LAYERS, rule, tf32, (best, ours), dense),

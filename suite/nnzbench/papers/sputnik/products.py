@@ -155,12 +155,6 @@ def sputnik_dlmc() -> Page:
     """Sputnik's figure 9 and table I: the collection of pruned matrices, by share of zeros."""
     spmm, sddmm = _bands("spmm"), _bands("sddmm")
     return Page(
-        intro="Pruned weight matrices of ResNet-50 and Transformer models from the Deep Learning Matrix Collection at "
-        "inference and training batch sizes, as SpMM in fp32 and with fp16 data (sums in fp32), and as SDDMM (figure 9 "
-        "and table I of Sputnik's paper, SC 2020). A run takes a sample of 60 of its "
-        "3,012 matrices, with its share of every model, method and level; ratios in tables are of it, also where more "
-        "are recorded for the claims. Zeros are as counted, not as folders' names say. Throughput "
-        "counts useful work alone. SDDMM has no dense baseline: cuBLAS computes all of A Bᵀ.",
         answers=(
             Answer(spmm[3], SPMM_F32.ours[0], FP16, (own(), own("f16"))),
             Answer(spmm[3], SPMM_F32.ours[0], CUSPARSE, (own(),), CUSPARSE_COLUMN),
@@ -246,9 +240,6 @@ def sputnik_figure1() -> Page:
     """Sputnik's figure 1: from how many zeros on a sparse product of an LSTM's weights is faster than a dense one."""
     shown = (SPUTNIK, own(), own("f16"), CUSPARSE, CUBLAS, TF32, FP16)
     return Page(
-        intro="One product of an LSTM's pruned weights (8192 × 2048 × 128, M × K × N) at rising sparsity, uniformly "
-        "random positions: figure 1 of *Sparse GPU Kernels for Deep Learning* (SC 2020). Where two kernels cross is "
-        "interpolated between the levels measured. The paper's cuSPARSE is that of CUDA 10.1.",
         made=_crossed,
         comparison=Comparison((SPUTNIK, kernel("sputnik"), own(), own("f16"), UNTUNED), PRODUCTS, FIGURE1_LEVELS),
         figures=(
@@ -280,12 +271,6 @@ def sputnik_rnn() -> Page:
     spmm, sddmm = (rule, best, own(), UNTUNED, merge, aspt), (sddmm_rule, sddmm_best, own(), aspt_sddmm)
     half = (kernel("sputnik", "f16", DEFAULT), kernel("sputnik", "f16"), own("f16"))
     return Page(
-        intro="Products with the weights of RNN, GRU and LSTM layers, state sizes 1k to 8k, batch 32 and 128, "
-        "uniformly random patterns with 70, 80 and 90 % zeros: SpMM as in the forward pass and SDDMM as in the "
-        "gradient of the weights (figure 10 of *Sparse GPU Kernels for Deep Learning*, SC 2020), and a few further "
-        "sizes. Sizes are M×K×N; for SDDMM the pattern is M×N and K the length of the dot products. MergeSpMM and "
-        "ASpT are written anew after their papers and the authors' code; ASpT's inspection is outside its times. The "
-        "paper's cuSPARSE is that of CUDA 10.1, here its column-major default.",
         attributes=r"(?:sddmm_)?(?P<cell>rnn|gru|lstm)(?P<state>[\d.]+)k.*",
         answers=(
             Answer(SPMM_LEVELS[2], rule, FP16, (own(), own("f16")), CUSPARSE_COLUMN, "sputnik-rnn-cusparse"),

@@ -170,15 +170,6 @@ def whole_networks() -> Page:
     net_rule, net_best = kernel("sparse_mobilenet", variants=DEFAULT), kernel("sparse_mobilenet")
     net, net_tf32 = kernel("dense_mobilenet"), kernel("dense_mobilenet", "tf32")
     return Page(
-        intro="Whole networks of *Sparse GPU Kernels for Deep Learning* (SC 2020) at batch 1, every launch captured in "
-        "one CUDA graph (hot) or launched one by one after L2 was overwritten (cold); outputs are checked against a "
-        "float64 reference of the whole network. The Transformer (table III): 12,288 tokens, 3 layers of 8 heads of "
-        "128 features, the norm before each part, ReLU, without embedding and output layer, which the paper does not "
-        "describe; heads run one after another, and `_together` holds the scores of all. The dense softmax works in "
-        "place, the sparse one does not; the paper's dense model holds the scores before and after it. MobileNetV1 "
-        "(table IV, figure 12): first convolution, depthwise and 1×1 convolutions with bias and ReLU, pooling and "
-        "classifier. Nothing was trained. No network is run in fp16: layer norm, masked softmax, bias and depthwise "
-        "convolution are fp32 kernels; in TF32 the dense products of both are.",
         attributes=r"(?P<weights>dense|sparse)_w(?P<width>[\d.]+)",
         answers=(
             Answer(TRANSFORMER, rule_tf32, dense_tf32, (best_tf32, rule)),

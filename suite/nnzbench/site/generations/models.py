@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from nnzbench.papers.catalogue import introductions
 from nnzbench.papers.nnzbench import decoder_block, dlmc_n512
 from nnzbench.report.text import GAP, gpu_name, markdown, number
 from nnzbench.results.result_set import ResultSet, each, percent
@@ -45,7 +46,7 @@ def pruned_model(sets: Sequence[ResultSet]) -> Pruned:
                 [line for library in (RULE, OURS) for line in _pruned_lines(found, library, levels, count)],
                 left=2,
             ),
-            dlmc_n512.CAVEATS,
+            introductions()["dlmc_n512_published"],
         )
     )
     return Pruned(_words(found), section)
