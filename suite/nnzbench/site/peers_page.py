@@ -18,8 +18,16 @@ from nnzbench.results import table
 from nnzbench.results.result_set import each, percent
 
 FOLDER = "peers"
-BY_LEVEL = ("flash_llm", "spinfer")
-"""Codes with sessions of many sizes and levels, which have a table of their own."""
+BY_LEVEL = {
+    "flash_llm": "llm_flash_llm",
+    "spinfer": "llm_spinfer",
+    "marlin": "llm_int4",
+    "sparse_marlin": "llm_int4",
+    "venom": "llm_venom",
+    "nmspmm": "llm_nmspmm",
+    "nmsparse": "llm_nmspmm",
+}
+"""Codes for layers of language models, which have a table of their own, of that session's sizes and levels."""
 
 
 def write(reports: Path, gpu: str) -> Path | None:
@@ -54,7 +62,7 @@ def write(reports: Path, gpu: str) -> Path | None:
             answers=markdown(_HEADS, [_answer(*one) for one in pairs], left=2),
             mark=MARK if not facts["tuned"].all() else "",
             blocks=blocks,
-            by_level=[(names[code], _by_level(found), *_wins(times, code, found)) for code, found in levels.items()],
+            by_level=[(names[code], *_by_level(code, found, times)) for code, found in levels.items() if len(found)],
             codes=list(each(codes)),
             sessions=list(each(here)),
             gaps=list(_gaps(blocks)),
@@ -85,35 +93,36 @@ def _answer(block: Block, at: int, facts: pd.DataFrame) -> list[str]:
 
 def _level_facts(times: pd.DataFrame, code: str) -> pd.DataFrame:
     """An original over the dense product of the same session: a fact for each product and policy."""
-    here = times[(times["session"] == f"llm_{code}") & times["median_us"].notna()]
-    keys = ["m", "k", "n", "sparsity", "policy"]
-    dense = here.loc[here["code"] == "cublas", [*keys, "median_us"]].rename(columns={"median_us": "over_us"})
-    rows = here[here["code"] == code].merge(dense, on=keys).rename(columns={"median_us": "us"})
-    group = [f"{row.m}×{row.k}, {row.n} columns, {percent(row.sparsity)} zeros" for row in each(rows)]
-    pairs = rows.assign(experiment=f"llm_{code}", group=group, subject=code, baseline="cuBLAS of the same session")
+    session = BY_LEVEL[code]
+    here = times[(times["session"] == session) & times["median_us"].notna()]
+    dense = here[here["code"] == "cublas"].rename(columns={"median_us": "over_us"})
+    keys = ["m", "k", "n", "policy", *(["sparsity"] if dense["sparsity"].nunique() > 1 else [])]
+    rows = here[here["code"] == code].merge(dense[[*keys, "over_us"]], on=keys).rename(columns={"median_us": "us"})
+    group = [
+        f"{row.m}×{row.k}, {row.n} column{'s' * (row.n != 1)}, {percent(row.sparsity)} zeros"
+        + (f" ({row.source.removeprefix('vnm:')})" if row.source.startswith("vnm:") else "")
+        for row in each(rows)
+    ]
+    pairs = rows.assign(experiment=session, group=group, subject=code, baseline="cuBLAS of the same session")
     return table.facts_of_pairs(pairs.assign(printed=math.nan, tuned=True, one_run=True))
 
 
-def _by_level(facts: pd.DataFrame) -> str:
-    """Ratios hot / cold by size, columns and zeros."""
+def _by_level(code: str, facts: pd.DataFrame, times: pd.DataFrame) -> tuple[str, int, str]:
+    """How often it is faster than dense, on how many products its result is wrong, and ratios by size and zeros."""
     cells = {(row.group, row.policy): number(row.ratio) for row in each(facts)}
-    parts = [group.rsplit(", ", 1) for group in dict.fromkeys(facts["group"])]
+    policies, groups = facts["policy"].unique(), dict.fromkeys(facts["group"])
+    parts = [group.rsplit(", ", 1) for group in groups]
     levels = sorted({level for _, level in parts})
     rows = [
-        [size, *(" / ".join(cells.get((f"{size}, {level}", one), GAP) for one in ("hot", "cold")) for level in levels)]
+        [size, *(" / ".join(cells.get((f"{size}, {level}", one), GAP) for one in policies) for level in levels)]
         for size in dict.fromkeys(size for size, _ in parts)
     ]
-    return markdown(["matrix", *levels], rows)
-
-
-def _wins(times: pd.DataFrame, code: str, facts: pd.DataFrame) -> tuple[str, int]:
-    """On how many products it is faster than dense, and on how many its result was wrong."""
     counts = facts.groupby("policy", sort=False)["wins"].agg(won="sum", of="size")
-    wrong = times[(times["session"] == f"llm_{code}") & (times["code"] == code) & (times["policy"] == "hot")]
-    return (
-        " and ".join(f"{row.won} of {row.of} {policy}" for policy, row in counts.iterrows()),
-        int((wrong["status"] == "wrong").sum()),
-    )
+    mine = times[(times["session"] == BY_LEVEL[code]) & (times["code"] == code) & (times["policy"] == "hot")]
+    arithmetic = {"f32": "fp32", "f16": "fp16"}[mine["dtype"].iloc[0]]
+    wins = " and ".join(f"{row.won} of {row.of} {policy}" for policy, row in counts.iterrows())
+    words = f"over cuBLAS in {arithmetic} of the same session, {' / '.join(policies)}: faster on {wins} products"
+    return words, int((mine["status"] == "wrong").sum()), markdown(["matrix", *levels], rows)
 
 
 def _gaps(blocks: Sequence[Block]) -> Iterator[str]:

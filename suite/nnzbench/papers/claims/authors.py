@@ -13,7 +13,7 @@ import pandas as pd
 from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.papers.claims.claim import Quantity
 from nnzbench.papers.claims.peers import MATCHES, Block, Match, blocks_of, read
-from nnzbench.papers.claims.quantities import Outcome, Records, exponent, made_of
+from nnzbench.papers.claims.quantities import MEANS, Outcome, Records, exponent, made_of
 from nnzbench.report.text import gpu_name
 from nnzbench.results import table
 from nnzbench.results.groups import Group
@@ -103,9 +103,10 @@ class Authors:
                 continue
             sides = [self._side(block, wanted, baseline) for baseline in (False, True)]
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
-            if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest"):
+            if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest", "mean percent"):
                 named = dict.fromkeys(table.KEY, "") | {"printed": math.nan, "tuned": True, "one_run": False}
-                fact = table.facts_of_pairs(pairs.assign(**named)).iloc[0]
+                mean = MEANS.get(wanted.statistic, "geometric mean")
+                fact = table.facts_of_pairs(pairs.assign(**named), mean).iloc[0]
                 found = Outcome(math.nan, len(pairs), len(pairs), cases=tuple(pairs.index))
                 return made_of(fact, wanted.statistic, found, len(pairs))
         return Outcome(math.nan, 0, 0)
@@ -114,10 +115,11 @@ class Authors:
         """By case: the session's time of the authors' code or the dense library that a side names.
 
         Of a dense product the less of that and the recorded one, as torch asks for few of a library's algorithms; of
-        another library the recorded one, by as much as the dense product is longer in the session.
+        another library the recorded one, by as much as the dense product is longer in the session, on average where
+        none of the problem is recorded.
         """
         side = (asked.baseline if baseline else asked.subject) or asked.subject
-        same = self._blocks(lambda match: match.session == block.match.session)
+        same = [*self._blocks(lambda match: match.session == block.match.session)]
         theirs = [
             block.fastest(other.match.code, other.match.pairs[at].choice)
             for other in same
@@ -134,10 +136,8 @@ class Authors:
             if side.kernels and set(side.kernels) <= _dense(block, side.math):
                 us = pd.concat([block.fastest(block.match.dense, math_class=side.math), here], axis=1).min(axis=1)
             else:
-                scale = table.divide(
-                    block.rows.assign(us=block.rows["dense_here"], over_us=block.rows["dense_theirs"], printed=math.nan)
-                )
-                us = here * scale["ratio"]
+                average = geometric_mean(_moved(pd.concat([other.rows for other in same])).dropna())
+                us = here * _moved(block.rows).fillna(average)
         cases = self._cases(asked.experiment, asked.group, baseline)
         return block.rows.assign(us=us).merge(cases, on="problem").groupby("case")["us"].min()
 
@@ -157,6 +157,11 @@ def _answers(block: Block, side: Selector) -> Iterator[int]:
     for at, pair in enumerate(block.match.pairs):
         if block.dtype == side.math and pair.kernel == side.kernel and (pair.variants == "heuristic") == side.default:
             yield at
+
+
+def _moved(rows: pd.DataFrame) -> pd.Series[float]:
+    """How many times as long the dense product takes in the session as in the records."""
+    return table.divide(rows.assign(us=rows["dense_here"], over_us=rows["dense_theirs"], printed=math.nan))["ratio"]
 
 
 def _of_a_paper(side: Selector) -> bool:

@@ -45,11 +45,11 @@ def _who_wins(view: View) -> pd.DataFrame | None:
         return None
     codes, sessions, times = read()
     known = sessions.loc[sessions["gpu"] == view.results.gpu, "session"]
-    theirs = times[times["session"].isin(known) & (times["policy"] == "stream") & (times["m"] == 8192)]
-    theirs = theirs[(theirs["k"] == 8192) & theirs["code"].isin(("marlin", "macko"))]
-    theirs = theirs.assign(
-        subject=theirs["code"].map(codes.set_index("code")["name"]) + ANOTHER, level=100 * theirs["sparsity"]
-    )
+    theirs = times[times["session"].isin(known)]
+    theirs = theirs.query("policy == 'stream' and m == k == 8192 and code != 'cublas'")
+    theirs = theirs.drop_duplicates(["code", "n", "source", "sparsity"], keep="last")  # the newest session's
+    name = theirs["code"].map(codes.set_index("code")["name"]) + theirs["math"].map({"f32": " fp32"}).fillna("")
+    theirs = theirs.assign(subject=name + ANOTHER, level=100 * theirs["sparsity"])
     levels = here[["n", "level"]].drop_duplicates()
     dense = theirs[theirs["level"] == 0].drop(columns="level").merge(levels)  # takes as long at each
     every = pd.concat([here, dense, theirs.round({"level": 1}).merge(levels)])
@@ -87,7 +87,7 @@ def prune_or_quantise() -> Page:
                         group=SCATTERED, collapsed=True)
               for best, words, over in ((BEST, "fp16 weights", INT4), (BEST_F8, "FP8 weights", FP8),
                                         (BEST_F8, "FP8 weights", INT4))),
-            Made("Who wins: µs of 8192×8192, streamed (2:4 at 50 % alone)", _who_wins, "codes of other sessions"),
+            Made("Who wins: µs of 8192×8192, streamed (2:4, N:M at 50 % alone)", _who_wins, "codes of other sessions"),
             Made("Bits a weight by zeros (%), with indices (INT4 in groups of 128: 4.25)", _bits, "no ratio"),
             Pivot("µs", (FP16, FP8, INT4, *SPARSE, *LIBRARIES), rows=rows, columns="n"),
             Pivot("Over dense FP8", SPARSE, "ratio", FP8, ratios, "n", SCATTERED),

@@ -119,6 +119,35 @@ def test_a_kernel_that_is_far_on_the_authors_gpu_judges_on_none(tmp_path):
     assert "H200" in one.reason
 
 
+def test_what_has_no_dense_product_beside_it_is_scaled_as_those_of_the_session_that_have(tmp_path):
+    """SDDMM: twice and as fast as its authors' codes; the library as long as three of theirs where dense took half."""
+    session = TIMES[(TIMES["session"] == "authors_rnn") & (TIMES["math"] == "f32")]
+    codes = {"sputnik_sddmm": ("heuristic_x", "heuristic", 0.5), "aspt_sddmm": ("tiles8", "kernels alone", 1.0),
+             "sputnik": ("heuristic_x", "heuristic", 1.0), "cublas": ("f32_rowmajor", "torch.mm", 0.5)}  # fmt: skip
+    rows, expected = [], []
+    for p in load("sputnik_rnn", False):
+        here = session[(session[["op", "m", "k", "n", "sparsity"]] == [p.op, p.m, p.k, p.n, p.sparsity]).all(axis=1)]
+        times = here.groupby(["code", "choice"])["median_us"].min()
+        if p.dtype != "f32" or p.label.startswith("extra"):
+            continue
+        same = {"experiment": "sputnik_rnn", "op": p.op, "m": p.m, "k": p.k, "n": p.n, "source": p.source}
+        same["sparsity"] = p.sparsity
+        for kernel, (variant, choice, share) in codes.items():
+            if (kernel, choice) in times and (kernel != "cublas" or p.op == "spmm"):
+                rows.append(row(p.name, kernel, share * times[kernel, choice], variant, **same))
+        if p.op == "sddmm":
+            us = times["sputnik_sddmm", "heuristic"]
+            rows.append(row(p.name, "constrained_gemm", 3 * us, "csr", **same))
+            expected.append(100 * times["aspt_sddmm", "kernels alone"] / us)
+    found = judged(tmp_path, rows, gpu=AUTHORS_GPU)
+    sampled, library = found["sputnik-rnn-sddmm-aspt"], found["sputnik-rnn-sddmm"]
+    assert (sampled.measured, sampled.measured_authors) == (
+        pytest.approx(2 * sum(expected) / len(expected)),
+        pytest.approx(sum(expected) / len(expected)),
+    )
+    assert (library.measured, library.measured_authors) == (pytest.approx(6.0), pytest.approx(6.0))
+
+
 def convolutions(gain, layers="1234"):
     original, dense = theirs("table3", "sparsert"), theirs("table3", "cudnn")
     rows = []

@@ -243,7 +243,7 @@ def test_int4_weights_take_their_bytes_over_the_copys_bandwidth(tmp_path: Path) 
 
 
 def test_who_wins_has_codes_of_other_sessions_beside_this_runs_streamed_times(tmp_path):
-    """Marlin took 17.0 us for one column of 8192x8192 on an H200, and 95.0 for 256."""
+    """Of a code the newer session: Marlin took 17.3 us for one column of 8192x8192 on an H200, and before 17.0."""
     timed = (
         ("cublaslt", "f16_tn_algo00_unpruned", lambda p: 33.0 if p.dtype == "f16" else None),
         ("delta_spmv", "l32_b2", lambda p: 32.5 * (1 - p.sparsity) * p.n if p.n == 1 and p.dtype == "f16" else None),
@@ -253,7 +253,8 @@ def test_who_wins_has_codes_of_other_sessions_beside_this_runs_streamed_times(tm
     view = view_of(tmp_path / "nvidia-h200" / "prune_or_quantise", "prune_or_quantise", rows)
     found = prune_or_quantise._who_wins(view).set_index(["columns", "% zeros"])
     fastest = found["fastest, and within 5 %"]
-    assert fastest[1, 50] == "best sparse fp16, Marlin (another session)"
+    assert fastest[1, 50] == "Sparse-Marlin (another session)"
+    assert set(found["Marlin (another session)"][1]) == {17.3318}
     assert fastest[1, 90] == "best sparse fp16"
     assert fastest[16, 80] == "Marlin (another session)"
     assert fastest[256, 90] == "best dense fp16, best sparse fp16"
