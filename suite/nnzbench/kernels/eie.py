@@ -125,7 +125,10 @@ def _part_columns(k: int, lanes: int, slot: int, room: int) -> int:
 
 
 def tilings(m: int, k: int, slot: int, arch: str) -> list[EieTiling]:
-    """Worth trying: a row per warp, and two or four where X fits as often; about a block for each multiprocessor."""
+    """Worth trying: a row per warp, and two or four where X fits as often; about a block for each multiprocessor.
+
+    Those come first whose blocks run at once, or in the fewest rounds, and of these two rows per warp.
+    """
     limit = block_shared_bytes(arch) - _RESERVED_BYTES - _BOOK_BYTES
     found = []
     for lanes in (32, 16, 8):
@@ -141,7 +144,11 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[EieTiling]:
             found.append(EieTiling(lanes, warps // 2, 2))
         elif warps == 32:
             found.append(EieTiling(lanes, 16))  # several columns take registers, which 16 warps have twice as many of
-    return [*found, replace(found[0], shifts=True)]
+
+    def rounds(one: EieTiling) -> tuple[int, bool]:
+        return -(-m * one.lanes // (32 * one.warps * one.blocks * sm_count(arch))), one.lanes != 16
+
+    return [*sorted(found, key=rounds), replace(found[0], shifts=True)]
 
 
 def lies_as_slots(x: Array) -> bool:
