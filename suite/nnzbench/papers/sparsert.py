@@ -223,7 +223,7 @@ def sparsert_table1() -> Page:
         figures=(
             Dots("speedup", "Sparse products of pruned layers over dense ones", (paper, own(), sputnik), DENSE,
                  x="size", printed=printed),
-            Bars("figure4", "Useful TFLOP/s (SparseRT's figure 4)", (CUBLAS, OLD, paper, CUSPARSE), "rate",
+            Bars("figure4", "Useful TFLOP/s (SparseRT's figure 4)", (CUBLAS, OLD, paper, CUSPARSE), value="rate",
                  panels="level"),
             Dots("figure4d", "SparseRT over cuSPARSE (SparseRT's figure 4d)", (paper, own(), CUSPARSE), OLD, x="size"),
             Dots("figure6", "SparseRT over Sputnik on MobileNet V1 (SparseRT's figure 6)", (paper, own()), sputnik,

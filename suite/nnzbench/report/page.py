@@ -186,51 +186,38 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Dots:
-    """Ratios problem by problem: a marker per series along the problems, panels by an attribute; 1x is the baseline."""
+class Bars:
+    """Grouped bars: a group per value of `x` (geometric means where several problems fall into one), a bar a series."""
 
     name: str
     """File name without ending."""
     title: str
     series: tuple[Selector, ...]
-    baseline: Selector
-    x: str = "label"
-    panels: str = "level"
-    group: Group = ALL
-    printed: Printed | None = None
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Grouped bars: a group per value of `x` (geometric means where several problems fall into one), a bar a series."""
-
-    name: str
-    title: str
-    series: tuple[Selector, ...]
-    value: Value = "ratio"
     baseline: Selector | None = None
+    """Of `ratio`."""
     x: str = "label"
     panels: str = ""
+    """An attribute with a panel for each value."""
     group: Group = ALL
-    printed: Printed | None = None
+    value: Value = field(default="ratio", kw_only=True)
+    printed: Printed | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Lines:
+class Dots(Bars):
+    """Ratios problem by problem: a marker per series along the problems, panels by an attribute; 1x is the baseline."""
+
+    panels: str = "level"
+
+
+@dataclass(frozen=True)
+class Lines(Bars):
     """A line per series along a number; panels by an attribute. Several problems at one place give their mean."""
 
-    name: str
-    title: str
-    series: tuple[Selector, ...]
-    value: Value = "ratio"
-    baseline: Selector | None = None
     x: str = "level"
-    panels: str = ""
-    group: Group = ALL
     lines: str = ""
     """An attribute whose values are lines of their own, of the first series."""
     log_x: bool = False
-    printed: Printed | None = None
 
 
 @dataclass(frozen=True)

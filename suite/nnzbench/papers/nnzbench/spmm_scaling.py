@@ -36,7 +36,7 @@ def spmm_scaling() -> Page:
         answers=tuple(Answer(group, RING, CUSPARSE, (SPUTNIK, ROW_STREAM)) for group in WIDTHS),
         comparison=Comparison((RING, ROW_STREAM, SPUTNIK), (CUSPARSE,), WIDTHS),
         figures=(
-            Lines("scaling", "Rate of a sparse product by the rows of a square matrix", SIDES, "rate", x="m",
+            Lines("scaling", "Rate of a sparse product by the rows of a square matrix", SIDES, value="rate", x="m",
                   panels="n", log_x=True),
         ),
         tables=(

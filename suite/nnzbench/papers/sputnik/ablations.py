@@ -113,8 +113,8 @@ def sputnik_ablation() -> Page:
             )
         ),
         figures=tuple(
-            Bars(model, f"Sputnik without one optimisation at a time, {name}", tuple(SUBJECTS.values()), "ratio", WHOLE,
-                 "subject", "batch", _layers(model), Printed("the paper, V100", partial(_printed, model)))
+            Bars(model, f"Sputnik without one optimisation at a time, {name}", tuple(SUBJECTS.values()), WHOLE,
+                 "subject", "batch", _layers(model), printed=Printed("the paper, V100", partial(_printed, model)))
             for model, name in NAMES.items()
         ),
         tables=(

@@ -85,8 +85,8 @@ def sputnik_attention() -> Page:
         ),
         comparison=Comparison((RULE, BEST, BEST_F16), (FUSED, UNFUSED_TF32, UNFUSED), (WHOLE, MASKED)),
         figures=(
-            Bars("attention", "Attention of one head over 12,288 tokens: time", WAYS, "time", group=ALL_OF_A_HEAD),
-            Bars("memory", "Attention of one head over 12,288 tokens: memory", WAYS, "memory", group=ALL_OF_A_HEAD),
+            *(Bars(name, f"Attention of one head over 12,288 tokens: {value}", WAYS, group=ALL_OF_A_HEAD, value=value)
+              for name, value in (("attention", "time"), ("memory", "memory"))),
         ),
         tables=(
             Made("Tokens per second of 24 heads, memory of one", _memory, "counts buffers", collapsed=False),

@@ -243,7 +243,7 @@ def sputnik_figure1() -> Page:
         made=_crossed,
         comparison=Comparison((SPUTNIK, kernel("sputnik"), own(), own("f16"), UNTUNED), PRODUCTS, FIGURE1_LEVELS),
         figures=(
-            Lines("runtime", "Sparse and dense products by zeros", shown, "time",
+            Lines("runtime", "Sparse and dense products by zeros", shown, value="time",
                   printed=Printed("where sputnik and cuSPARSE cross cuBLAS in the paper, V100", _printed)),
         ),
         tables=(

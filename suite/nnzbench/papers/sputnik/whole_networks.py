@@ -185,7 +185,8 @@ def whole_networks() -> Page:
             Drawn("accuracy", "MobileNetV1 as a whole: accuracy and time of one image (Sputnik's figure 12)", _accuracy,
                   "a paper's accuracies against our times"),
             Lines("mobilenet", "MobileNetV1 as a whole, one image, by width", (net, net_tf32, net_rule, net_best),
-                  "time", x="width", panels="weights", group=MOBILENETS, printed=Printed("the paper, V100", _printed)),
+                  x="width", panels="weights", group=MOBILENETS, value="time",
+                  printed=Printed("the paper, V100", _printed)),
         ),
         tables=(
             Made("The Transformer by variant: tokens a second and memory", lambda view: _every(view, "transformer"),
