@@ -17,7 +17,6 @@ import itertools
 import json
 import math
 import operator
-import re
 import shutil
 import sys
 import tempfile
@@ -31,7 +30,6 @@ import pandas as pd
 
 from nnzbench.core import paths
 from nnzbench.core.host import processors
-from nnzbench.kernels.registry import about, role_of
 from nnzbench.papers.catalogue import page_of
 from nnzbench.papers.predict.published import SIX
 from nnzbench.report import render
@@ -45,14 +43,8 @@ from nnzbench.results.table import Comparison
 from nnzbench.site.generations import products
 
 pd.set_option("mode.string_storage", "python")  # texts that are Python objects are taken in two thirds of the time
-CLASSES = {"f32", "tf32", "f16", "bf16", "f8", "i8", "i4", "winograd"}
 REAL = {"dlmc", "weights"}
-RUN = ["problem", "dtype", "kernel", "device"]
-NAME = re.compile(
-    r"(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
-    r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8))?"
-)
-CASE = ("label", "sizes", "level", "dtype")
+CASE = ["label", "m", "k", "n", "shape", "level", "dtype"]
 NAMES = ["group", "subject", "baseline", "policy"]
 TOLD = ["n", "wins", "ratio", "worst", "best", "tuned", "one_run"]
 """Columns of facts.csv that are computed again; of the interval, whether it holds the mean."""
@@ -63,45 +55,24 @@ def rows(folder: Path) -> pd.DataFrame:
     """Times that count: of one device, of kernels that a run came to the end of, a stand-in as the real pattern."""
     frame = pd.read_parquet(folder / "records.parquet")
     device = next((name for name in ("cupy", "pycuda", "cuda-core") if name in set(frame["device"])), "")
-    frame = frame[(frame["device"] == device) & (frame["status"] == "ok") & frame["median_us"].notna()]
-    tuning = folder / "tuning.parquet"
-    done = pd.read_parquet(tuning) if tuning.is_file() else pd.DataFrame(columns=[*RUN, "policies", "scope", "untuned"])
-    done = done.assign(policy=done["policies"].str.split("+")).explode("policy")
-    keys = list(frame[[*RUN, "policy"]].itertuples(index=False, name=None))
-    if tuning.is_file():
-        known = set(done[[*RUN, "policy"]].itertuples(index=False, name=None))
-        frame = frame[[key in known for key in keys]]
-    more, widest = outgrown(done), dict[object, int]()
-    told = done[[*RUN, "policy", "scope", "untuned"]]
-    unpruned = {tuple(key) for *key, _, names in told.itertuples(index=False) if "_unpruned" in names}
-    for *key, scope, names in told.itertuples(index=False):
-        if tuple(key) in unpruned and "_unpruned" not in names:
-            continue  # its rows, over the pruned matrix, count no more
-        to_the_end = 1 if tuple(key[:-1]) in more else 2
-        widest[tuple(key)] = max(widest.get(tuple(key), 0), {"first": 0, "some": 1}.get(scope, to_the_end))
-    cut = [
-        widest.get(key, 2) < 2 and not about(key[2]).nothing_to_tune
-        for key in frame[[*RUN, "policy"]].itertuples(index=False, name=None)
-    ]
-    frame = of_one_pattern(frame.assign(cut=cut))
-    first = frame["variant"].str.partition("_")[0]
-    frame["math"] = first.where(first.isin(CLASSES), frame["dtype"]).mask(frame["kernel"] == "tensor_spmm_tf32", "tf32")
+    timed = (frame["status"] == "ok") & frame["median_us"].notna()
+    frame = of_one_pattern(frame[timed & (frame["device"] == device) & (frame["search"] != "")])
     texts = pd.read_parquet(folder / "environments.parquet").set_index("name")["text"]
     runs = {name: run_of(name, texts[name]) for name in frame["environment"].unique()}
+    alike = frame[CASE[:-1]].assign(kind=frame["kind"].mask(frame["kind"].isin(REAL | {"standin"}), ""))
     return frame.assign(
+        cut=frame["search"].isin(["first", "some"]),
         pruned=of_pruned(frame),
-        role=[role_of(*key) for key in zip(frame["kernel"], frame["variant"], strict=True)],
         run=frame["environment"].map(runs),
-        stem=frame["problem"].map(stem),
+        stem=list(alike.itertuples(index=False, name=None)),  # of a problem in each type, and of a stand-in
     )
 
 
 def of_pruned(frame: pd.DataFrame) -> pd.Series[bool]:
     """Whether a row is a dense product with the pruned matrix, where its library has a time with the unpruned one."""
-    unpruned = frame["variant"].str.endswith("_unpruned")
+    unpruned = frame["weights"] == "unpruned"
     either = unpruned.groupby([frame[name] for name in ("problem", "kernel", "math", "policy")]).transform("any")
-    dense = frame["kernel"].map({one: about(one).work == "dense" for one in set(frame["kernel"])})
-    return either.astype(bool) & dense.astype(bool) & ~unpruned
+    return either.astype(bool) & (frame["work"] == "dense") & ~unpruned
 
 
 def run_of(name: str, snapshot: str) -> str:
@@ -111,39 +82,13 @@ def run_of(name: str, snapshot: str) -> str:
 
 def of_one_pattern(frame: pd.DataFrame) -> pd.DataFrame:
     """Stand-ins under the name of the real pattern's problem, without the kernels that were recorded on that too."""
-    parts = {name: found for name in set(frame["problem"]) if (found := NAME.fullmatch(name))}
-    real = {found.group(*CASE): name for name, found in parts.items() if found["kind"] in REAL}
-    names = {
-        name: real[case]
-        for name, found in parts.items()
-        if found["kind"] == "standin" and (case := found.group(*CASE)) in real
-    }
+    problems = frame[["problem", "kind", *CASE]].drop_duplicates("problem")
+    pairs = problems[problems["kind"] == "standin"].merge(problems[problems["kind"].isin(REAL)], on=CASE)
+    names = dict(zip(pairs["problem_x"], pairs["problem_y"], strict=True))
     on_real = set(frame.loc[frame["problem"].isin(set(names.values())), ["problem", "kernel"]].itertuples(index=False))
     keys = zip(frame["problem"].map(names), frame["kernel"], strict=True)
     frame = frame[[key not in on_real for key in keys]]
     return frame.assign(problem=frame["problem"].replace(names))
-
-
-def stem(name: str) -> str:
-    """The same for a problem in each type, and for a real pattern and its stand-in."""
-    found = NAME.fullmatch(name)
-    kind = found["kind"] if found and found["kind"] not in REAL | {"standin"} else ""
-    return f"{found['label']}_{found['sizes']}_{found['level']}_{kind}" if found else name
-
-
-def outgrown(done: pd.DataFrame) -> set[object]:
-    """Kernels of this suite with a first choice on a problem that came after the last search to the end and that none
-    names: it was of fewer."""
-    since: dict[object, set[str]] = {}
-    whole: dict[object, set[str]] = {}
-    for *key, scope, names in done[[*RUN, "scope", "untuned"]].itertuples(index=False):
-        if names and about(key[2]).role != "library":
-            if scope in ("first", "some"):
-                since.setdefault(tuple(key), set()).update(names.split())
-            else:
-                since[tuple(key)] = set()
-                whole.setdefault(tuple(key), set()).update(names.split())
-    return {key for key, names in since.items() if key in whole and not names <= whole[key]}
 
 
 @functools.cache
