@@ -64,7 +64,7 @@ def rows(folder: Path) -> pd.DataFrame:
         cut=frame["search"].isin(["first", "some"]),
         pruned=of_pruned(frame),
         run=frame["environment"].map(runs),
-        stem=list(alike.itertuples(index=False, name=None)),  # of a problem in each type, and of a stand-in
+        stem=alike.apply(tuple, axis=1),  # the same of a problem in each type, and of a stand-in
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from nnzbench.data.problems.problem import ConvShape
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, View
 from nnzbench.results.data import Data
@@ -148,10 +149,10 @@ LARGER = Group(where="label >= '17'", words="problems 17 to 20")
 
 def _printed_table1(view: View) -> pd.DataFrame:
     """Table 1's own speed-ups over cuBLAS."""
-    table = published.sparsert_table1()
-    table = table.assign(label=[f"{int(one):02}" for one in table["label"]], level=100 * table["level"])
+    table = published.read("sparsert_table1_spmm", ("problem", "sparsity", "speedup"))
+    labels = table["problem"].map("{:02}".format)
     sizes = view.data.problems.drop_duplicates("label").set_index("label")["size"]
-    return table.assign(size=table["label"].map(sizes)).rename(columns={"paper_speedup": "value"})
+    return table.assign(label=labels, level=100 * table["sparsity"], size=labels.map(sizes), value=table["speedup"])
 
 
 def _orders(view: View) -> pd.DataFrame | None:
@@ -251,9 +252,14 @@ def sparsert_table1() -> Page:
 def _printed_table3(view: View) -> pd.DataFrame:
     """Table 3's speed-ups over cuDNN, by the label that a convolution of that shape has here."""
     labels = {row.shape: row.label for row in each(view.data.problems)}
-    table = published.sparsert_table3()
-    table = table.assign(label=table["shape"].map(labels), level=100 * table["level"])
-    return table.rename(columns={"paper_speedup": "value"}).dropna(subset=["label"])
+    sizes = ["batch", "in_channels", "image", "out_channels", "filter", "padding"]
+    table = published.read("sparsert_table3_conv", (*sizes, "sparsity", "speedup"))
+    shapes = [
+        str(ConvShape(batch, channels, image, image, filters, r, r, padding, padding))
+        for batch, channels, image, filters, r, padding in table[sizes].itertuples(index=False)
+    ]
+    table = table.assign(label=pd.Series(shapes).map(labels), level=100 * table["sparsity"])
+    return table.assign(value=table["speedup"]).dropna(subset=["label"])
 
 
 def _first_choice(view: View) -> str:

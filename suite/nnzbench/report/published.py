@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench.core import paths
-from nnzbench.data.problems.problem import ConvShape
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import each
 
@@ -20,25 +19,6 @@ def read(name: str, columns: tuple[str, ...]) -> pd.DataFrame:
         if column not in frame.columns:
             raise RecordError(f"{path}: column '{column}' is missing")
     return frame
-
-
-def sparsert_table1() -> pd.DataFrame:
-    """SparseRT's Table 1: label (1-20), model, m, k, n, level and the speed-up over cuBLAS on a T4."""
-    frame = read("sparsert_table1_spmm", ("problem", "model", "m", "k", "n", "sparsity", "speedup"))
-    names = {"problem": "label", "sparsity": "level", "speedup": "paper_speedup"}
-    return frame.rename(columns=names)[["label", "model", "m", "k", "n", "level", "paper_speedup"]]
-
-
-def sparsert_table3() -> pd.DataFrame:
-    """SparseRT's Table 3: shape (as in the records), level and the speed-up over cuDNN on a T4."""
-    sizes = ("batch", "in_channels", "image", "out_channels", "filter", "padding")
-    frame = read("sparsert_table3_conv", (*sizes, "sparsity", "speedup"))
-    shapes = [
-        str(ConvShape(batch, channels, image, image, filters, r, r, padding, padding))
-        for batch, channels, image, filters, r, padding in frame[list(sizes)].itertuples(index=False)
-    ]
-    renamed = frame.rename(columns={"sparsity": "level", "speedup": "paper_speedup"}).assign(shape=shapes)
-    return renamed[["shape", "level", "paper_speedup"]]
 
 
 def claim(name: str) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.papers.catalogue import page_of
-from nnzbench.report import render
-from nnzbench.report.published import sparsert_table1
+from nnzbench.report import published, render
 from nnzbench.results.records import schema1
 from nnzbench.results.records.describe import of_candidate, pattern_of, step_of
 from nnzbench.results.records.record import SCHEMA, Record, append, frame_of, read_records
@@ -116,7 +115,8 @@ def table1(seed: int = 0, policies: Iterable[str] = ("hot", "cold"), scale: floa
     """All 31 rows of SparseRT's Table 1 with every candidate, selected as a run would."""
     rng = np.random.default_rng(seed)
     rows = []
-    for row in sparsert_table1().itertuples():
+    table = published.read("sparsert_table1_spmm", ("problem", "model", "m", "k", "n", "sparsity"))
+    for row in table.rename(columns={"problem": "label", "sparsity": "level"}).itertuples():
         sparsity = row.level + (0.0098 if row.model == "resnet50" else 0.0)
         kind = "weights:mbv1" if row.model == "mobilenet_v1" else f"dlmc:{row.model}"
         base = 4 + 2e-9 * row.m * row.k * row.n * 8

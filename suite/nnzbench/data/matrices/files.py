@@ -22,11 +22,11 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import scipy  # its parts are loaded when they are first used
@@ -163,36 +163,60 @@ _ARRAYS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("
 
 def read_market(path: Path) -> tuple[CSR, str]:
     """A Matrix Market file and its type, `pattern` where it gives no values. Raises `MatrixError`."""
-    with reading(path, "a readable Matrix Market file", _FAULTS):
-        size = path.stat().st_size
+    with reading(path, "a readable Matrix Market file", _FAULTS), path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
         if size > MAX_BYTES:
             raise MatrixError(f"{path}: {size} bytes are more than the {MAX_BYTES} allowed.")
-        header = _require_market(path, size)
-        whole = header.entries if header.coordinate else header.rows * header.columns
+        words = _banner(path, stream)
+        rows, columns, entries = _market_sizes(path, stream, words, size)
+        whole = entries if words["format"] == "coordinate" else rows * columns
         require_memory(str(path), size + _ENTRY_BYTES * whole)
-        with path.open("rb") as stream:
-            stream.seek(header.end)
-            found = _body(header, stream.read())
-    csr = _checked(str(path), found, header.field == "pattern")
-    return csr, "pattern" if header.field == "pattern" else "float64"
+        found = _market_matrix(stream.read(), words, rows, columns, entries)
+    pattern = words["field"] == "pattern"
+    return _checked(str(path), found, pattern), "pattern" if pattern else "float64"
 
 
-class _Header(NamedTuple):
-    """What the lines before the numbers say."""
+def _banner(path: Path, stream: BinaryIO) -> dict[str, str]:
+    """The first line's words: format, field and symmetry. Zeros and ones without values stand in coordinates alone."""
+    banner = stream.readline(_LINE).decode("ascii", "replace").lower().split()
+    if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
+        raise MatrixError(f"{path}: does not begin with '%%MatrixMarket matrix FORMAT FIELD SYMMETRY'.")
+    words = dict(zip(_WORDS, banner[2:], strict=True))
+    for name, allowed in _WORDS.items():
+        if words[name] not in allowed:
+            raise MatrixError(f"{path}: its {name} is '{words[name][:40]}', not one of {', '.join(allowed)}.")
+    return words if words["format"] == "coordinate" else {**words, "field": "real"}
 
-    coordinate: bool
-    field: str
-    symmetry: str
-    rows: int
-    columns: int
-    entries: int
-    end: int
-    """Where the numbers begin, in bytes."""
+
+def _market_sizes(path: Path, stream: BinaryIO, words: Mapping[str, str], size: int) -> tuple[int, int, int]:
+    """Rows, columns and entries, compared with the file's own size."""
+    line = b"%"
+    while line.lstrip()[:1] in (b"%", b"") and line:
+        line = stream.readline(_LINE)
+    text, coordinate = line.decode("ascii", "replace").split(), words["format"] == "coordinate"
+    wanted = 3 if coordinate else 2
+    if len(text) != wanted or not all(one.isdecimal() and len(one) <= 19 for one in text):
+        raise MatrixError(f"{path}: the line of sizes must hold {wanted} whole numbers.")
+    rows, columns, *given = map(int, text)
+    _require_sides(str(path), rows, columns)
+    symmetry = words["symmetry"]
+    if symmetry != "general" and rows != columns:
+        raise MatrixError(f"{path}: is {symmetry}, and {rows} x {columns} is not square.")
+    half = rows * (rows + (-1 if symmetry == "skew-symmetric" else 1)) // 2
+    count = given[0] if given else rows * columns if symmetry == "general" else half
+    least = 4 if coordinate else 2  # "1 1\n", or a digit and its line end
+    if count * least > 2 * size + 2 * least:
+        raise MatrixError(f"{path}: is truncated, {size} bytes cannot hold {count} entries.")
+    if coordinate and count > rows * columns:
+        raise MatrixError(f"{path}: gives {count} entries for only {rows} x {columns} positions.")
+    return rows, columns, count
 
 
-def _body(header: _Header, text: bytes) -> Any:
-    """The matrix of the numbers after the header. Raises `ValueError` for what is not `header.entries` good entries."""
-    fields = (2 if header.field == "pattern" else 3) if header.coordinate else 1
+def _market_matrix(text: bytes, words: Mapping[str, str], rows: int, columns: int, entries: int) -> Any:
+    """The matrix of the numbers after the sizes. Raises `ValueError` for what is not so many good entries."""
+    coordinate, pattern = words["format"] == "coordinate", words["field"] == "pattern"
+    general, skew = (words["symmetry"] == one for one in ("general", "skew-symmetric"))
+    fields = (2 if pattern else 3) if coordinate else 1
     if b"\0" in text:
         raise ValueError("holds a zero byte")
     table = np.empty((0, fields))
@@ -201,60 +225,25 @@ def _body(header: _Header, text: bytes) -> Any:
 
         options: Any = {"sep": r"\s+", "header": None, "dtype": np.float64, "quoting": csv.QUOTE_NONE}
         table = pd.read_csv(io.BytesIO(text), **options).to_numpy()
-    if table.shape != (header.entries, fields):
-        raise ValueError(f"holds {table.shape[0]} lines of {table.shape[1]} numbers, not {header.entries} of {fields}")
-    skew = header.symmetry == "skew-symmetric"
-    if header.coordinate:
+    if table.shape != (entries, fields):
+        raise ValueError(f"holds {table.shape[0]} lines of {table.shape[1]} numbers, not {entries} of {fields}")
+    if coordinate:
         places = table[:, :2]
-        if not ((places >= 1) & (places <= (header.rows, header.columns)) & (places == np.floor(places))).all():
-            raise ValueError(f"a place is not one of {header.rows} x {header.columns}")
+        if not ((places >= 1) & (places <= (rows, columns)) & (places == np.floor(places))).all():
+            raise ValueError(f"a place is not one of {rows} x {columns}")
         row, column = (places - 1).astype(np.int64).T
-    elif header.symmetry == "general":
-        column, row = np.divmod(np.arange(header.entries), header.rows)
+    elif general:
+        column, row = np.divmod(np.arange(entries), rows)
     else:
-        column, row = np.triu_indices(header.rows, k=int(skew))
-    values = table[:, -1] if header.field != "pattern" else np.ones(len(table))
-    if header.symmetry != "general":
-        if header.rows != header.columns or (row < column).any():
+        column, row = np.triu_indices(rows, k=int(skew))
+    values = np.ones(len(table)) if pattern else table[:, -1]
+    if not general:
+        if (row < column).any():
             raise ValueError("stores more than the lower half of a symmetric matrix")
         below = row != column
         row, column = np.append(row, column[below]), np.append(column, row[below])
         values = np.append(values, values[below] * (-1 if skew else 1))
-    return scipy.sparse.coo_array((values, (row, column)), shape=(header.rows, header.columns))
-
-
-def _require_market(path: Path, size: int) -> _Header:
-    """Checks banner and sizes against the file's own size."""
-    with path.open("rb") as stream:
-        banner = stream.readline(_LINE).decode("ascii", "replace").lower().split()
-        if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
-            raise MatrixError(f"{path}: does not begin with '%%MatrixMarket matrix FORMAT FIELD SYMMETRY'.")
-        words = dict(zip(_WORDS, banner[2:], strict=True))
-        for name, allowed in _WORDS.items():
-            if words[name] not in allowed:
-                raise MatrixError(f"{path}: its {name} is '{words[name][:40]}', not one of {', '.join(allowed)}.")
-        line = b"%"
-        while line.lstrip()[:1] in (b"%", b"") and line:
-            line = stream.readline(_LINE)
-        end = stream.tell()
-    text = line.decode("ascii", "replace").split()
-    wanted = 3 if words["format"] == "coordinate" else 2
-    if len(text) != wanted or not all(one.isdecimal() and len(one) <= 19 for one in text):
-        raise MatrixError(f"{path}: the line of sizes must hold {wanted} whole numbers.")
-    rows, columns, *rest = map(int, text)
-    _require_sides(str(path), rows, columns)
-    symmetry = words["symmetry"]
-    if symmetry != "general" and rows != columns:
-        raise MatrixError(f"{path}: is {symmetry}, and {rows} x {columns} is not square.")
-    half = rows * (rows + (-1 if symmetry == "skew-symmetric" else 1)) // 2
-    count = rest[0] if rest else rows * columns if symmetry == "general" else half
-    least = 4 if wanted == 3 else 2  # "1 1\n", or a digit and its line end
-    if count * least > 2 * size + 2 * least:
-        raise MatrixError(f"{path}: is truncated, {size} bytes cannot hold {count} entries.")
-    if wanted == 3 and count > rows * columns:
-        raise MatrixError(f"{path}: gives {count} entries for only {rows} x {columns} positions.")
-    field = words["field"] if wanted == 3 else "real"
-    return _Header(wanted == 3, field, symmetry, rows, columns, count, end)
+    return scipy.sparse.coo_array((values, (row, column)), shape=(rows, columns))
 
 
 def read_scipy(path: Path) -> tuple[CSR, str]:
@@ -300,20 +289,17 @@ def _require_sides(where: str, rows: int, columns: int) -> None:
 
 def _checked(where: str, found: scipy.sparse.coo_array[Any, Any], pattern: bool) -> CSR:
     """Sorted by row and column, without stored zeros. Refuses entries given twice, NaN and Inf."""
-    rows, columns = found.shape
-    order = np.lexsort((found.col, found.row))
-    row, column = found.row[order], found.col[order]
-    if ((np.diff(row) == 0) & (np.diff(column) == 0)).any():
-        raise MatrixError(f"{where}: gives an entry twice.")
     with np.errstate(over="ignore"):
-        values: NDArray[Any] = np.ones(row.size, np.float32) if pattern else found.data[order].astype(np.float32)
+        values: NDArray[Any] = np.ones(found.nnz, np.float32) if pattern else found.data.astype(np.float32)
     if not np.isfinite(values).all():
         raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
-    kept = values != 0
-    row, column, values = row[kept], column[kept], values[kept]
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
-    return CSR(rows, columns, offsets, column.astype(np.int32), values)
+    made = scipy.sparse.coo_array((values, found.coords), shape=found.shape).tocsr()  # adds up what is given twice
+    if made.nnz != values.size:
+        raise MatrixError(f"{where}: gives an entry twice.")
+    made.eliminate_zeros()
+    made.sort_indices()
+    rows, columns = found.shape
+    return CSR(rows, columns, made.indptr.astype(np.int32), made.indices.astype(np.int32), made.data)
 
 
 WHOLE = tuple(np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biu")
@@ -352,17 +338,19 @@ class Matrix:
         return self.dtype != "pattern"
 
 
-class Source(Protocol):
+Read = Callable[[str], tuple[NDArray[Any], str]]
+
+
+class Source(NamedTuple):
     """A file that holds arrays by name."""
 
-    def names(self) -> list[str]:
-        """Those with two axes and more, in the file's order."""
+    names: list[str]
+    """Those with two axes and more, in the file's order."""
+    read: Read
+    """The array, NaN and all, bf16 as the float32 of the same value, and its type's name.
 
-    def read(self, name: str) -> tuple[NDArray[Any], str]:
-        """The array, NaN and all, bf16 as the float32 of the same value, and its type's name.
-
-        Raises `MatrixError` where there is none of that name.
-        """
+    Raises `MatrixError` where there is none of that name.
+    """
 
 
 def split(text: str) -> tuple[Path, str]:
@@ -390,11 +378,13 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
             raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
         csr, dtype = reader(path)
         return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
-    source = _Masked(kept := _Bitmasks(path, _source(path)))
-    chosen = _chosen(path, source.names(), name, match)
+    kept = _source(path)
+    packed = _packed(kept)
+    source = _masked(_bitmasks(path, kept))
+    chosen = _chosen(path, source.names, name, match)
 
     def made(one: str) -> Matrix:
-        return replace(_from_array(path, one, *source.read(one)), bitmask=one in kept.packed)
+        return replace(_from_array(path, one, *source.read(one)), bitmask=one in packed)
 
     with ThreadPoolExecutor(host.processors()) as pool:  # NumPy's loops release the interpreter's lock
         return list(pool.map(made, chosen))
@@ -406,7 +396,7 @@ def names(text: str) -> list[str]:
     if name or not (path.suffix in _CHECKPOINTS or path.name.endswith(_INDEX)):
         return []
     require_file(path)
-    return _Masked(_Bitmasks(path, _source(path))).names()
+    return _masked(_bitmasks(path, _source(path))).names
 
 
 def require_file(path: Path) -> None:
@@ -488,103 +478,96 @@ def _chosen(path: Path, names: list[str], name: str, match: Sequence[str]) -> li
     )
 
 
-class _Arrays:
+def _arrays(path: Path) -> Source:
     """A `.npz` file, or a `.npy` file, which has one array without a name."""
+    named = path.suffix == ".npz"
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._named = path, path.suffix == ".npz"
-
-    def names(self) -> list[str]:
-        return array_names(self._path, 2) if self._named else [""]
-
-    def read(self, name: str) -> tuple[NDArray[Any], str]:
-        if name and not self._named:
-            raise MatrixError(f"{self._path}: holds one array, there is no '{name}' in it.")
-        array = load_array(self._path, name if self._named else None, (*FLOATS, *WHOLE))
+    def read(name: str) -> tuple[NDArray[Any], str]:
+        if name and not named:
+            raise MatrixError(f"{path}: holds one array, there is no '{name}' in it.")
+        array = load_array(path, name if named else None, (*FLOATS, *WHOLE))
         return array, array.dtype.name
 
+    return Source(array_names(path, 2) if named else [""], read)
 
-class _Shards:
+
+def _shards(path: Path) -> Source:
     """An index of Hugging Face's: JSON whose `weight_map` tells of each tensor which file beside it has it."""
+    with reading(path, "an index of shards", (ValueError, KeyError, TypeError, AttributeError, RecursionError)):
+        if path.stat().st_size > _LONGEST_INDEX:
+            raise MatrixError(f"{path}: is too long for an index of shards.")
+        where: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        files = dict.fromkeys(where.values())
+        strange = [one for one in files if not one or Path(one).name != one or one.endswith(_INDEX)]
+    if strange:
+        raise MatrixError(f"{path}: a shard is a file beside it, and '{strange[0][:_LONGEST_NAME]}' is none.")
+    for one in files:
+        require_file(path.with_name(one))
+    shards = {one: _source(path.with_name(one)) for one in files}
 
-    def __init__(self, path: Path) -> None:
-        with reading(path, "an index of shards", (ValueError, KeyError, TypeError, AttributeError, RecursionError)):
-            if path.stat().st_size > _LONGEST_INDEX:
-                raise MatrixError(f"{path}: is too long for an index of shards.")
-            self._files: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-            files = dict.fromkeys(self._files.values())
-            strange = [one for one in files if not one or Path(one).name != one or one.endswith(_INDEX)]
-        if strange:
-            raise MatrixError(f"{path}: a shard is a file beside it, and '{strange[0][:_LONGEST_NAME]}' is none.")
-        for one in files:
-            require_file(path.with_name(one))
-        self._path, self._shards = path, {one: _source(path.with_name(one)) for one in files}
+    def read(name: str) -> tuple[NDArray[Any], str]:
+        if name not in where:
+            raise MatrixError(f"{path}: '{name}': is not in the file.")
+        return shards[where[name]].read(name)
 
-    def names(self) -> list[str]:
-        return [name for file, shard in self._shards.items() for name in shard.names() if self._files.get(name) == file]
-
-    def read(self, name: str) -> tuple[NDArray[Any], str]:
-        if name not in self._files:
-            raise MatrixError(f"{self._path}: '{name}': is not in the file.")
-        return self._shards[self._files[name]].read(name)
+    return Source([name for file, one in shards.items() for name in one.names if where.get(name) == file], read)
 
 
-class _Bitmasks:
-    """A file in which the parts of `pack_bitmask`, as compressed-tensors keeps them, are one array `<name>`."""
+def _joined(source: Source, ends: tuple[str, str], wholes: set[str], join: Read) -> Source:
+    """A file in which some arrays are kept in parts: in the first part's place the whole, which `join` reads.
 
-    def __init__(self, path: Path, source: Source) -> None:
-        self._path, self._source, self._kept = path, source, source.names()
-        self.packed = {name.removesuffix(MASK) for name in self._kept if name.endswith(MASK)}
+    Only the parts with these two ends have two axes: the second is hidden.
+    """
+    listed = {f"{name}{ends[0]}": name for name in wholes}
+    hidden = {f"{name}{ends[1]}" for name in wholes}
+    names = [listed.get(name, name) for name in source.names if name not in hidden]
+    return Source(names, lambda name: join(name) if name in wholes else source.read(name))
 
-    def names(self) -> list[str]:
-        whole = {f"{name}{MASK}": name for name in self.packed}
-        hidden = {f"{name}{NONZEROS}" for name in self.packed}
-        return [whole.get(name, name) for name in self._kept if name not in hidden]
 
-    def read(self, name: str) -> tuple[NDArray[Any], str]:
-        if name not in self.packed:
-            return self._source.read(name)
+def _packed(source: Source) -> set[str]:
+    """The names of arrays that are kept in the parts of `pack_bitmask`."""
+    return {name.removesuffix(MASK) for name in source.names if name.endswith(MASK)}
+
+
+def _bitmasks(path: Path, source: Source) -> Source:
+    """The parts of `pack_bitmask`, as compressed-tensors keeps them, as one array `<name>`."""
+
+    def join(name: str) -> tuple[NDArray[Any], str]:
         parts, kind = {}, ""
         for part in PARTS:
             try:
-                parts[part], found = self._source.read(f"{name}{part}")
+                parts[part], found = source.read(f"{name}{part}")
             except MatrixError:
                 if part != STARTS:  # two of four have none
                     raise
             else:
                 kind = found if part == NONZEROS else kind
-        return unpack_bitmask(f"{self._path}: '{name}'", parts), kind
+        return unpack_bitmask(f"{path}: '{name}'", parts), kind
+
+    return _joined(source, (MASK, NONZEROS), _packed(source), join)
 
 
-class _Masked:
-    """A file in which `<name>_orig` and `<name>_mask`, as `torch.nn.utils.prune` keeps them, are one array `<name>`."""
+def _masked(source: Source) -> Source:
+    """`<name>_orig` and `<name>_mask`, as `torch.nn.utils.prune` keeps them, as one array `<name>`."""
 
-    def __init__(self, source: Source) -> None:
-        self._source, self._kept = source, source.names()
-        found = {name.removesuffix("_orig") for name in self._kept if name.endswith("_orig")}
-        self._pruned = {name for name in found if f"{name}_mask" in self._kept}
-
-    def names(self) -> list[str]:
-        hidden = {f"{name}_mask" for name in self._pruned}
-        whole = {f"{name}_orig": name for name in self._pruned}
-        return [whole.get(name, name) for name in self._kept if name not in hidden]
-
-    def read(self, name: str) -> tuple[NDArray[Any], str]:
-        if name not in self._pruned:
-            return self._source.read(name)
-        (array, kind), (mask, _) = (self._source.read(f"{name}_{part}") for part in ("orig", "mask"))
+    def join(name: str) -> tuple[NDArray[Any], str]:
+        (array, kind), (mask, _) = (source.read(f"{name}_{part}") for part in ("orig", "mask"))
         if array.shape != mask.shape:
             raise MatrixError(f"'{name}': its mask has the shape {mask.shape}, its weights {array.shape}.")
         return np.where(mask != 0, array, array.dtype.type(0)), kind
 
+    pruned = {name.removesuffix("_orig") for name in source.names if name.endswith("_orig")}
+    return _joined(source, ("_orig", "_mask"), {one for one in pruned if f"{one}_mask" in source.names}, join)
+
 
 def _source(path: Path) -> Source:
     if path.suffix in (".npy", ".npz"):
-        return _Arrays(path)
+        return _arrays(path)
     if path.suffix in _CHECKPOINTS:
-        return checkpoints.Safetensors(path) if path.suffix == ".safetensors" else checkpoints.Torch(path)
+        file = checkpoints.Safetensors(path) if path.suffix == ".safetensors" else checkpoints.Torch(path)
+        return Source(file.names(), file.read)
     if path.name.endswith(_INDEX):
-        return _Shards(path)
+        return _shards(path)
     endings = ", ".join([*_SINGLE, ".npy", ".npz", ".safetensors", ".pt", _INDEX])
     raise MatrixError(f"{path}: its ending tells no format that is read here: {endings}.")
 

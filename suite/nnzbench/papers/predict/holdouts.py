@@ -94,16 +94,24 @@ def recorded_products(results: ResultSet, sparse: bool) -> pd.DataFrame:
     return work[published.COLUMNS].assign(tuned=rows["cut_short"] == "")
 
 
+def held_outs(reports: Path | None = None, matrices: Path | None = None) -> Iterator[tuple[str, pd.DataFrame]]:
+    """`held_out` of all that is published, and with `reports` of what is recorded too: which data, its rows.
+
+    `matrices`: the published file with every matrix's GFLOP/s (not part of this repository), for strata by matrix.
+    """
+    for sparse in (False, True):
+        yield PRODUCTS, products(sparse) if reports is None else products_and_records(reports, sparse)
+    for library in published.LIBRARIES:
+        yield STRATA, strata(library)
+        if matrices is not None:
+            yield MATRICES, held_out(published.by_matrix(matrices, library))
+    if reports is not None and (pairs := recorded(reports)) is not None:
+        yield PAIRS, held_out(pairs)
+
+
 def all_held_out(reports: Path | None = None) -> pd.DataFrame:
-    """Both of all that is published; with `reports`, of what is recorded too. Column `data` says which."""
-    parts = {STRATA: pd.concat(map(strata, published.LIBRARIES))}
-    if reports is None:
-        parts[PRODUCTS] = pd.concat(map(products, (False, True)))
-    else:
-        parts[PRODUCTS] = pd.concat(products_and_records(reports, sparse) for sparse in (False, True))
-        if (pairs := recorded(reports)) is not None:
-            parts[PAIRS] = held_out(pairs)
-    return pd.concat([parts[data].assign(data=data) for data in (PRODUCTS, STRATA, PAIRS) if data in parts])
+    """All of it at once, with the column `data`."""
+    return pd.concat([found.assign(data=data) for data, found in held_outs(reports)])
 
 
 @functools.cache
@@ -115,21 +123,10 @@ def bars() -> Mapping[tuple[str, str], float]:
 
 def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
     """Every hold-out (`COLUMNS`): products and strata of matrices that others published, the former with this suite's
-    records, records on two GPUs to each other, and to the four GPUs whose programs differ by a factor.
-
-    `matrices`: the published file with every matrix's GFLOP/s (not part of this repository), for the same by matrix.
-    """
-    rows = [line for sparse in (False, True) for line in _lines(PRODUCTS, products_and_records(reports, sparse))]
-    for library in published.LIBRARIES:
-        rows += _lines(STRATA, strata(library))
-        if matrices is not None:
-            rows += _lines(MATRICES, held_out(published.by_matrix(matrices, library)))
-    if (pairs := recorded(reports)) is not None:
-        rows += _lines(PAIRS, held_out(pairs))
-    for library in published.LIBRARIES:
-        if (found := programs(reports, library)) is not None:
-            rows += _lines(PROGRAMS, found)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    records, records on two GPUs to each other, and to the four GPUs whose programs differ by a factor."""
+    every = [*held_outs(reports, matrices)]
+    every += [(PROGRAMS, found) for one in published.LIBRARIES if (found := programs(reports, one)) is not None]
+    return pd.DataFrame([line for data, found in every for line in _lines(data, found)], columns=list(COLUMNS))
 
 
 def recorded(reports: Path) -> pd.DataFrame | None:

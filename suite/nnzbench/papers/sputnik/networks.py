@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -85,8 +84,10 @@ def sputnik_attention() -> Page:
         ),
         comparison=Comparison((RULE, BEST, BEST_F16), (FUSED, UNFUSED_TF32, UNFUSED), (WHOLE, MASKED)),
         figures=(
-            *(Bars(name, f"Attention of one head over 12,288 tokens: {value}", WAYS, group=ALL_OF_A_HEAD, value=value)
-              for name, value in (("attention", "time"), ("memory", "memory"))),
+            Bars("attention", "Attention of one head over 12,288 tokens: time", WAYS, group=ALL_OF_A_HEAD,
+                 value="time"),
+            Bars("memory", "Attention of one head over 12,288 tokens: memory", WAYS, group=ALL_OF_A_HEAD,
+                 value="memory"),
         ),
         tables=(
             Made("Tokens per second of 24 heads, memory of one", _memory, "counts buffers", collapsed=False),
@@ -127,61 +128,33 @@ CURVES = {
     "sparse, sputnik alone": ("sparse", kernel("sputnik_bias_relu"), LAYER_DENSE),
 }
 """Which networks, and what computes their sparse and dense 1x1 convolutions."""
+COLUMNS = ["policy", "curve", "weights", "width", "accuracy", "us", "fps", "depthwise"]
 PRINTED = "the paper, V100"
 LOOKS = (("#000000", "s"), ("#2f8f9d", "s"), ("#009e73", "^"), ("#0072b2", "o"))
 
 
-@dataclass(frozen=True)
-class Network:
-    """One MobileNetV1 of the table: its 13 pairs of depthwise and 1x1 convolution at batch 1, layer by layer."""
-
-    name: str
-    """`dense_w1.4` or `sparse_w1.8`: which 1x1 convolutions, and the width multiplier."""
-    us: float | None
-    """Sum over the layers, each as often as it occurs; None where a layer was not timed."""
-    depthwise_us: float
-    """Of it, the depthwise convolutions."""
-
-    @property
-    def sparse(self) -> bool:
-        """Whether its 1x1 convolutions but the first are pruned."""
-        return self.name.startswith("sparse")
-
-    @property
-    def width(self) -> float:
-        """The width multiplier."""
-        return float(self.name.rpartition("_w")[2])
-
-    @property
-    def frames_per_second(self) -> float | None:
-        """1 / time; None where a layer was not timed."""
-        return 1e6 / self.us if self.us else None
-
-
 def mobilenets(
     frame: pd.DataFrame, policy: str = "hot", sparse: Selector = LAYER_SPARSE, dense: Selector = LAYER_DENSE
-) -> list[Network]:
-    """Every network of the table, in its order, from one run's rows.
+) -> pd.DataFrame:
+    """Every network of the table, in its order, from one run's rows: its 13 pairs of layers at batch 1, added up.
 
-    Dense layers take their time from `dense`, sparse ones from `sparse`, depthwise ones from this project's
-    kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one
-    before gains nothing over the sum.
+    Columns name (`sparse_w1.8`: which 1x1 convolutions, and the width multiplier), us (NaN where a layer was not timed)
+    and depthwise, the microseconds of it in depthwise convolutions. Dense layers take their time from `dense`, sparse
+    ones from `sparse`, depthwise ones from this project's kernels. Layers were timed one by one, back to back with
+    themselves: a network in which each waits for the one before gains nothing over the sum.
     """
     rows = frame[(frame["experiment"] == MOBILENET) & (frame["policy"] == policy)]
     sides = (LAYER_SPARSE, sparse, dense)
     times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
-    networks: dict[str, list[tuple[str, float]]] = {}
+    layers = []
     for layer in tables.rows(MOBILENET):
-        op, label = layer.op, layer.label
-        side = LAYER_SPARSE if op == "depthwise" else sparse if layer.sparsity else dense
-        us = layer.count * float(times[side].get(label, math.nan))
-        networks.setdefault(label.rpartition("_")[0], []).append((op, us))
-    out = []
-    for name, layers in networks.items():
-        total = sum(us for _, us in layers)
-        depthwise = sum(us for op, us in layers if op == "depthwise")
-        out.append(Network(name, None if math.isnan(total) else total, depthwise))
-    return out
+        depthwise = layer.op == "depthwise"
+        side = LAYER_SPARSE if depthwise else sparse if layer.sparsity else dense
+        us = layer.count * float(times[side].get(layer.label, math.nan))
+        layers.append((layer.label.rpartition("_")[0], us, us if depthwise else 0.0))
+    found = pd.DataFrame(layers, columns=["name", "us", "depthwise"])
+    parts = found.groupby("name", sort=False)[["us", "depthwise"]]
+    return parts.apply(lambda some: some.sum(skipna=False)).reset_index()
 
 
 def accuracies() -> dict[tuple[str, float], float]:
@@ -195,17 +168,20 @@ def networks_of(view: View) -> pd.DataFrame:
 
     `depthwise` is the share of its time, in percent.
     """
-    accuracy = accuracies()
-    rows = [
-        (policy, curve, weights, one.width, accuracy.get((weights, one.width), float("nan")), one.us,
-         one.frames_per_second, 100 * one.depthwise_us / one.us)
+    parts = [
+        mobilenets(view.frame, policy, sparse, dense).assign(policy=policy, curve=curve, of=weights)
         for policy in view.policies
         for curve, (weights, sparse, dense) in CURVES.items()
-        for one in mobilenets(view.frame, policy, sparse, dense)
-        if one.us and one.name.startswith(weights)
-    ]  # fmt: skip
-    columns = ["policy", "curve", "weights", "width", "accuracy", "us", "fps", "depthwise"]
-    return pd.DataFrame(rows, columns=columns)
+    ]
+    if not parts:
+        return pd.DataFrame(columns=COLUMNS)
+    found = pd.concat(parts).dropna(subset="us")
+    found[["weights", "width"]] = found["name"].str.split("_w", expand=True)
+    found = found[found["weights"] == found["of"]].astype({"width": float})
+    known = accuracies()
+    accuracy = [known.get(key, math.nan) for key in zip(found["weights"], found["width"], strict=True)]
+    shares = 100 * found["depthwise"] / found["us"]
+    return found.assign(accuracy=accuracy, fps=1e6 / found["us"], depthwise=shares)[COLUMNS].reset_index(drop=True)
 
 
 def _frames(view: View) -> pd.DataFrame | None:

@@ -142,7 +142,7 @@ def _layers_us(beside: ResultSet | None, row: Any) -> float:
     else:
         dense = kernel("cublas_bias_relu", row.math)
         found = networks.mobilenets(beside.frame, row.policy, sparse=dense, dense=dense)
-    return next((one.us for one in found if one.name == row.label and one.us), math.nan)
+    return float(found.set_index("name")["us"].get(row.label, math.nan))
 
 
 def _accuracy(view: View, title: str) -> Figure | None:
