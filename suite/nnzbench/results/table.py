@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nnzbench.core import paths
 from nnzbench.results.data import Data, least_tuned
-from nnzbench.results.groups import ALL, Group, Statistic
+from nnzbench.results.groups import ALL, Group
 from nnzbench.results.records.record import FLOORS, apart
 from nnzbench.results.selector import Selector
 
@@ -128,13 +128,13 @@ def divide(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs.assign(ratio=(pairs["over_us"] / pairs["us"]).fillna(pairs["printed"]))
 
 
-def facts_of_pairs(pairs: pd.DataFrame, mean: Statistic = "geometric mean") -> pd.DataFrame:
+def facts_of_pairs(pairs: pd.DataFrame, group: Group = ALL) -> pd.DataFrame:
     """Facts of pairs of times that no one experiment has: of two GPUs, or of a paper.
 
     `pairs`: a row per pair with the columns `KEY`, `us`, `over_us`, `printed`, `tuned` and `one_run`. Facts are in the
-    order of their first pairs; pairs without a ratio count for nothing.
+    order of their first pairs; pairs without a ratio count for nothing. Of a `group` by matrices, `source` says which.
     """
-    known, group = divide(pairs).dropna(subset=["ratio"]).assign(count=1), replace(ALL, statistic=mean)
+    known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
     rows = [dict(zip(KEY, key, strict=True)) | _statistics(group, some) for key, some in known.groupby(KEY, sort=False)]
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -91,7 +91,7 @@ class Authors:
 
     def measure(self, asked: Quantity, arithmetic: str = "f32") -> Outcome:
         """The quantity from the authors' times and the libraries' beside them, `of` the cases that have both."""
-        wanted = asked.on(arithmetic, judging=True)
+        wanted = replace(asked, group=self._records.whole_sample(asked)).on(arithmetic, judging=True)
         for block in self._blocks(lambda match: self.here and asked.experiment in match.experiments):
             if block.experiment != asked.experiment or block.dtype != asked.subject.math:
                 continue
@@ -105,10 +105,11 @@ class Authors:
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
             if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest", "mean percent"):
                 named = dict.fromkeys(table.KEY, "") | {"printed": math.nan, "tuned": True, "one_run": False}
-                mean = MEANS.get(wanted.statistic, "geometric mean")
-                fact = table.facts_of_pairs(pairs.assign(**named), mean).iloc[0]
+                group = Group(statistic=MEANS.get(wanted.statistic, "geometric mean"), by_matrix=wanted.group.by_matrix)
+                pairs = pairs.join(self.cases(wanted).groupby("case")["source"].first()).assign(**named)
+                fact, matrices = table.facts_of_pairs(pairs, group).iloc[0], pairs["source"].nunique()
                 found = Outcome(math.nan, len(pairs), len(pairs), cases=tuple(pairs.index))
-                return made_of(fact, wanted.statistic, found, len(pairs))
+                return made_of(fact, wanted.statistic, found, matrices if group.by_matrix else len(pairs))
         return Outcome(math.nan, 0, 0)
 
     def _side(self, block: Block, asked: Quantity, baseline: bool) -> pd.Series[float]:
@@ -143,12 +144,12 @@ class Authors:
 
     def cases(self, asked: Quantity) -> pd.DataFrame:
         """All of the claim's recorded cases."""
-        return self._cases(asked.experiment, asked.group)
+        return self._cases(asked.experiment, self._records.whole_sample(asked))
 
     def _cases(self, experiment: str, group: Group, baseline: bool = False) -> pd.DataFrame:
         """The recorded problems of a group, with their cases."""
         data = self._records.data(experiment)
-        columns = ["problem", "case", "m", "k"]
+        columns = ["problem", "case", "source", "m", "k"]
         return data.of(group, baseline)[columns] if data else pd.DataFrame(columns=columns)
 
 

@@ -81,8 +81,7 @@ class Records:
             counted = pd.read_csv(paths.datasets() / "counted.csv").query("name == @asked.group.cases")
             cases = int(counted["cases"].sum())
             return Outcome(float(counted["value"].sum()), cases, cases)
-        if asked.group.by_matrix:
-            asked = replace(asked, group=self._whole_sample(asked))
+        asked = replace(asked, group=self.whole_sample(asked))
         wanted = asked.on(arithmetic, judging)
         policy = policy if wanted.of == "times" else wanted.of
         mine = self._rows(wanted, policy)
@@ -106,8 +105,10 @@ class Records:
         matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
         return made_of(facts.iloc[0], wanted.statistic, found, matrices)
 
-    def _whole_sample(self, asked: Quantity) -> Group:
-        """The group, of the largest sample of the collection that both sides ran: of a part of one nothing follows."""
+    def whole_sample(self, asked: Quantity) -> Group:
+        """The group; of a collection's of the largest sample that both sides ran: of a part of one nothing follows."""
+        if not asked.group.by_matrix:
+            return asked.group
         data, sample = self.data(asked.experiment), tables.SAMPLE
         problems = data.of(asked.group) if data else pd.DataFrame(columns=["source"])
         for side in (asked.subject, asked.baseline):

@@ -148,6 +148,30 @@ def test_what_has_no_dense_product_beside_it_is_scaled_as_those_of_the_session_t
     assert (library.measured, library.measured_authors) == (pytest.approx(6.0), pytest.approx(6.0))
 
 
+def test_of_a_larger_sample_the_authors_times_are_asked_on_the_part_that_both_sides_ran(tmp_path):
+    """The library ran on 60 matrices, the kernel on 120: theirs, half as fast, on 120 problems of 60."""
+    session = TIMES[(TIMES["session"] == "authors_dlmc") & (TIMES["math"] == "f32")]
+    times = session.groupby(["source", "op", "k", "n", "code", "choice"])["median_us"].min()
+    asked, rows = {p.name for p in load("sputnik_dlmc", False)}, []
+    for p in load("sputnik_dlmc", False, sample=120):
+        if p.dtype == "f32":
+            real = p.source.replace("standin:", "dlmc:")
+            source = real if (real, p.op, p.k, p.n) in times else p.source
+            same = {"m": p.m, "k": p.k, "n": p.n, "op": p.op, "sparsity": p.sparsity, "source": source}
+            same["experiment"] = "sputnik_dlmc"
+            us = times.get((source, p.op, p.k, p.n, "sputnik_sddmm", "heuristic"), 10.0)
+            dense = times.get((source, p.op, p.k, p.n, "cublas", "torch.mm"), 10.0)
+            kernels = [("sputnik_sddmm", us / 2, "heuristic_x"), ("constrained_gemm", 1.4 * us, "csr")]
+            for kernel, took, variant in kernels if p.op == "sddmm" else [("cublas", dense, "f32_rowmajor")]:
+                if kernel != "constrained_gemm" or p.name in asked:
+                    rows.append(row(p.name, kernel, took, variant, **same))
+    one = judged(tmp_path, rows, gpu=AUTHORS_GPU)["sputnik-sddmm"]
+    assert (one.measured, one.measured_authors) == (pytest.approx(2.8), pytest.approx(1.4))
+    assert one.problems == "120 of 120"
+    assert "(120 of 120)" in one.reason
+    assert one.verdict == NOT_COMPARABLE  # stronger by the records, weaker by their times
+
+
 def convolutions(gain, layers="1234"):
     original, dense = theirs("table3", "sparsert"), theirs("table3", "cudnn")
     rows = []

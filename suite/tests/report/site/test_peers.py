@@ -145,6 +145,9 @@ def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
         assert f"[{code.name}]({code.repository})" in text
     assert "**better** | 30 of 30 | 1.00" in text
     assert "wrong" in text  # Flash-LLM at 50 % zeros
+    assert "| 75 % zeros (128:2:8) | 75 % zeros (64:2:8) |" in text
+    assert "| 8192×8192, 1 column | 2.30 / 2.17 |" in text  # Marlin's one dense product, whatever its level
+    assert "speed-up over cuBLAS in fp32 of the same session, hot / stream" in text
     assert {path.name for path in page.parent.iterdir()} == {"README.md", "facts.csv", "peers.csv"}
     assert peers_page.write(tmp_path, "nvidia-a100") is None
 

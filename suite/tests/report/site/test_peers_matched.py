@@ -70,6 +70,7 @@ def test_the_originals_times_are_its_fastest_of_a_choice_over_the_dense_library_
         (False, {"source": "balanced:0"}, False),
         (False, {"dtype": "f16", "problem": "p_f16"}, False),
         (False, {"n": 64}, False),
+        (False, {"source": "vnm:64:2:8:1"}, False),
         (True, {"source": "dlmc:rn50/x", "sparsity": 0.91}, True),
         (True, {"source": "dlmc:rn50/x", "sparsity": 0.92}, False),
     ],
@@ -78,6 +79,12 @@ def test_a_recorded_problem_is_the_sessions_by_sizes_type_pattern_and_level(tmp_
     found = beside(tmp_path, match(any_pattern), session(), **changes)
     assert (found["problem"] != "") == same
     assert math.isnan(found["here0"]) != same
+
+
+@pytest.mark.parametrize(("source", "same"), [("vnm:64:2:8:1", True), ("vnm:128:2:8:0", False)])
+def test_patterns_of_one_level_with_other_blocks_are_others(tmp_path, source, same):
+    found = beside(tmp_path, match(), session(source="vnm:64:2:8"), source=source)
+    assert (found["problem"] != "") == same
 
 
 @pytest.mark.parametrize(("shape", "same"), [("n1_c64", True), ("n2_c32", False)])
