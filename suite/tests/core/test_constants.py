@@ -1,7 +1,7 @@
 """What published numbers stand on changes on purpose alone: the constants of what times, checks, limits and judges.
 
-By module in kept_constants.csv: its own, those of its classes' fields and of its functions' parameters. Of one that
-moves or goes nothing is asked any more.
+By module in kept_constants.csv: the numbers that are its own, of its classes' fields and of its functions' parameters.
+Of one that moves or goes nothing is asked any more.
 
     python suite/tests/core/test_constants.py     writes them anew, where a change is meant
 """
@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -41,7 +42,10 @@ def plain(value: Any) -> Any:
 
 
 def told(value: Any) -> str:
+    """Of what holds a number."""
     text = repr(plain(value))
+    if not re.search(r"\d|True|False|inf", text):
+        raise TypeError
     return text if len(text) <= LONGEST and ";" not in text else hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -51,16 +55,14 @@ def constants(module: ModuleType) -> Iterator[tuple[str, str]]:
     of_classes = [
         (f"{name}.{inner}", one) for name, of in own if inspect.isclass(of) for inner, one in vars(of).items()
     ]
-    for name, one in [*members, *of_classes]:
-        if (name.lstrip("_").isupper() or "." in name) and "._" not in name:
-            with suppress(TypeError):
-                yield name, told(one)
+    found = [(name, one) for name, one in members if name.lstrip("_").isupper()]
+    found += [(name, one) for name, one in of_classes if "._" not in name]
     for name, one in [*own, *of_classes]:
-        for of, parameter in (
-            inspect.signature(one).parameters.items() if inspect.isfunction(one) and "__" not in name else ()
-        ):
-            if isinstance(parameter.default, bool | int | float):
-                yield f"{name}({of})", told(parameter.default)
+        if inspect.isfunction(one) and "__" not in name:
+            found += [(f"{name}({of})", what.default) for of, what in inspect.signature(one).parameters.items()]
+    for name, one in found:
+        with suppress(TypeError):
+            yield name, told(one)
 
 
 def of_rooms() -> Iterator[tuple[str, str]]:

@@ -94,16 +94,6 @@ def test_many_columns_run_in_the_papers_mapping_too():
         balanced.paper_plan(case.matrix, many, "sm_90")
 
 
-def test_the_papers_mapping_brings_x_once_per_multiprocessor():
-    shape = (16384, 32, 1)
-    weights = BalancedMatrix(16384, 8192, 256, np.ones(shape, np.float32), np.zeros(shape, np.uint8))
-    for n, groups in ((1, 1), (8, 2)):
-        plan = balanced.paper_plan(weights, np.zeros((8192, n), np.float32), "sm_90")
-        assert plan.variant == "paper_w32"
-        assert plan.launches[0].grid == (132 // groups, groups, 1)
-        assert plan.launches[0].shared_bytes == 8192 * 4 * (1 if n == 1 else 4)
-
-
 @pytest.mark.parametrize(("n", "dtype"), [(4, np.float32), (8, np.float32), (7, np.float32), (8, np.float16)])
 def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
     case = Case(141, 1024, n, 0.9, dtype=dtype)
@@ -146,18 +136,6 @@ def test_what_is_not_balanced_names_row_and_range():
     uniform = Problem("test", "test", "spmv", 64, 256, 1, 0.5, "uniform:0")
     with pytest.raises(Unsupported, match="not balanced: row"):
         next(balanced.balanced.plans(uniform, make_operands(uniform), "sm_90"))
-
-
-@pytest.mark.parametrize("keep", [1, 2, 3, 7, 8, 10, 13, 19, 20, 33, 55, 128])
-def test_strands_hold_every_entry_once_and_waste_little(keep):
-    rng = np.random.default_rng(0)
-    values = rng.permutation(np.arange(1.0, 6 * 32 * keep + 1, dtype=np.float32)).reshape(6, 32, keep)
-    positions = np.zeros((6, 32, keep), dtype=np.uint8)
-    strands = balanced.pack_rows(BalancedMatrix(6, 32 * 200, 200, values, positions), 16)
-    held = np.sort(strands.values[strands.values != 0])
-    np.testing.assert_array_equal(held, np.arange(1, values.size + 1))
-    assert strands.keep <= 1.1 * keep
-    assert strands.keep * strands.rows % 4 == 0
 
 
 @pytest.mark.parametrize("k", [4, 512, 514])

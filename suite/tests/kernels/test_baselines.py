@@ -5,9 +5,9 @@ import pytest
 from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
 from on_cpu import check, execute, matrix, spmm_operands, spmm_problem
 
-from nnzbench.core.plan import Plan, Unsupported
+from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile, untiled
+from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile
 from nnzbench.kernels.merge_spmm import merge_based, merge_plan, row_split_plan
 from nnzbench.kernels.registry import kernels, role_of
 
@@ -37,59 +37,12 @@ def test_shared_memory_is_free_of_races(sparse):
     check(spmm_plan(sparse, data.dense["b"]), spmm_problem(data), data, "tsan")
 
 
-def test_every_nonzero_is_in_one_part_and_in_the_slot_of_its_column():
-    a = with_dense_columns(300, 500, 290, density=0.2)
-    tiling = tile(a, 64)
-    assert sorted(tiling.order) == list(range(a.nnz))
-    rows = a.rows[tiling.order]
-    columns = a.indices[tiling.order]
-    seen = np.zeros(a.nnz, dtype=int)
-    for row in range(a.m):
-        panel = row // 128
-        parts = tiling.panels[panel + 1] - tiling.panels[panel]
-        at = tiling.panels[panel] * 128 + row % 128 * parts
-        for part in range(parts):
-            held = slice(tiling.begins[at + part], tiling.begins[at + part + 1])
-            seen[held] += 1
-            assert (rows[held] == row).all()
-            if part < parts - 1:
-                (number,) = np.flatnonzero((tiling.tiles == (panel, part)).all(axis=1))
-                assert (tiling.slots[number, columns[held] % 64] == columns[held]).all()
-    assert (seen == 1).all()
-    assert (np.bincount(tiling.tiles[:, 0]) >= 4).all()  # 290 full columns are 4 tiles of 64 and a bit
-
-
-def test_rows_are_uneven_from_the_artifacts_variances_on():
-    """Of a row of d nonzeros beside an empty one it is d^2 / 4: plain below 40, long rows split from 200 on."""
-    rows = [untiled(CSR.from_dense(np.arange(40) < np.array([[0], [more]], np.float32))) for more in range(40)]
-    assert [one.plain for one in rows] == [more < 13 for more in range(40)]
-    assert [one.long_rows for one in rows] == [more >= 29 for more in range(40)]
-
-
 def test_a_tile_needs_three_quarters_of_its_slots_and_16_nonzeros_a_column():
     heavy = np.zeros((128, 64), np.float32)
     heavy[:16, :48] = 1
     assert len(tile(CSR.from_dense(heavy), 64).tiles) == 1
     assert len(tile(CSR.from_dense(heavy[:, :47]), 64).tiles) == 0
     assert len(tile(CSR.from_dense(heavy[1:]), 64).tiles) == 0
-
-
-def test_columns_of_one_residue_take_one_slot_of_successive_tiles():
-    dense = np.zeros((128, 256), np.float32)
-    dense[:, :64] = dense[:, 128:192] = 1
-    tiling = tile(CSR.from_dense(dense), 64)
-    assert tiling.tiles.tolist() == [[0, 0], [0, 1]]
-    assert tiling.slots.tolist() == [list(range(64)), list(range(128, 192))]
-
-
-def test_uneven_remainders_are_split_and_even_short_rows_are_not_tiled():
-    tiling = tile(uneven(), 256)
-    assert tiling.long_rows
-    assert tiling.chunks[:, 0].tolist() == [4, 4]
-    assert (np.diff(tiling.chunks[:, 1]) == 512).all()
-    assert tiling.chunks[0, 1] == tiling.matrix.offsets[4]
-    assert tile(matrix(64, 300, density=0.02), 256).plain
-    assert untiled(uneven()).order.tolist() == list(range(uneven().nnz))
 
 
 def test_restrictions_are_told():
@@ -101,13 +54,6 @@ def test_restrictions_are_told():
         list(kernels()["aspt_sddmm"].plans(problem, sample, "sm_90"))
     with pytest.raises(Unsupported, match="no nonzeros"):
         spmm_plan(matrix(8, 8, density=0.0), np.zeros((8, 32), np.float32))
-
-
-def test_kernels_give_the_plan_of_their_operation():
-    data = spmm_operands(matrix(8, 8), 32)
-    plans: list[Plan] = list(kernels()["aspt"].plans(spmm_problem(data), data, "sm_90"))
-    assert [plan.output for plan in plans] == ["c"]
-    assert plans[0].generate_ms > 0
 
 
 def short_rows():
@@ -175,16 +121,6 @@ def test_the_mean_row_length_chooses():
         ["heuristic_row_split_n64", "row_split", "merge"],
     ]
     assert role_of("merge_spmm", "merge") == "paper"
-
-
-def test_only_empty_rows_are_cleared_beforehand():
-    full, some = (spmm_operands(matrix(8, 40, density=1.0, empty=empty), 32) for empty in ((), (3,)))
-    entries = [[one.entry for one in merge_plan(d.sparse, d.dense["b"]).launches] for d in (full, some)]
-    assert entries == [
-        ["merge_partition", "merge_product", "merge_fix_up"],
-        ["merge_clear", "merge_partition", "merge_product", "merge_fix_up"],
-    ]
-    assert merge_plan(some.sparse, some.dense["b"]).variant == "merge_cleared"
 
 
 def test_an_empty_matrix_has_rows_and_no_tiles():

@@ -1,7 +1,6 @@
 """EIE's format against what it encodes, and both its kernels against float64 on the processor."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from on_cpu import matrix, spmm_operands, spmm_problem
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import encodings
-from nnzbench.data.matrices.encodings import PADDING, Coded, slices
+from nnzbench.data.matrices.encodings import Coded
 from nnzbench.data.matrices.formats import CSR, MatrixError
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
@@ -28,41 +27,6 @@ def plan(data, tiling, arch="sm_80"):
 
 def check(data, one, build="plain", order="forward"):
     check_plan(one, spmm_problem(data), data, build, order)
-
-
-def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken():
-    dense = np.zeros((1, 40), np.float32)
-    dense[0, [2, 3, 22]] = (1, 2, 3)  # the paper's example: two zeros, none, then eighteen
-    cut = slices(Coded.of(CSR.from_dense(dense)), 1, 40)
-    assert [(byte >> 4, byte & 15) for byte in cut.entries.tolist()] == [(2, 1), (0, 2), (15, 0), (2, 3)]
-    assert PADDING == 0xF0
-
-
-def decoded(slices, part_columns, k):
-    """The matrix again, in CSR with codebook indices as values: what a decoder reads out of the entries."""
-    _, m, lanes = slices.lengths.shape
-    key = np.repeat(np.arange(slices.lengths.size), slices.lengths.ravel())
-    steps = (slices.entries >> 4).astype(np.int64) + 1
-    total = np.cumsum(steps)
-    starts = np.cumsum(slices.lengths.ravel()) - slices.lengths.ravel()
-    before = np.concatenate([[0], total])[starts]
-    place = total - before[key] - 1
-    codes = slices.entries & 15
-    live = codes > 0
-    part, rest = np.divmod(key[live], m * lanes)
-    row, lane = np.divmod(rest, lanes)
-    dense = np.zeros((m, k), np.float32)
-    dense[row, part * part_columns + place[live] * lanes + lane] = codes[live]
-    return CSR.from_dense(dense)
-
-
-@pytest.mark.parametrize(("lanes", "part"), [(1, 100), (8, 40), (32, 64), (16, 112)])
-def test_what_is_encoded_is_what_a_decoder_reads(lanes, part):
-    coded = Coded.of(encodings.shared(matrix(23, 100, 0.08, empty=(0, 7), full=4)))
-    cut = slices(coded, lanes, part)
-    again = decoded(cut, part, 100)
-    assert again.pattern_hash() == coded.pattern.pattern_hash()
-    assert np.array_equal(coded.codebook[again.values.astype(int)], coded.pattern.values)
 
 
 def test_a_matrix_without_nonzeros_gives_zeros():
@@ -89,30 +53,12 @@ def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k, n, dtype):
     check(data, plan(data, eie.EieTiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
 
 
-def test_x_of_another_type_or_pitch_is_not_copied_as_it_is():
-    for k, n, dtype in ((204, 1, "f16"), (203, 1, "f32"), (204, 7, "f16"), (203, 2, "f16")):
-        data = case(5, k, n, 0.1, dtype)
-        assert not eie.lies_as_slots(data.dense["b"])
-
-
 def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs():
     data = case(64, 640, 1, 0.3, empty=tuple(range(4)), full=40)
     one = plan(data, eie.EieTiling(16, 2))
     assert one.defines["COMMON"] > 0
     assert one.buffers["rest"].size > 64
     check(data, one)
-
-
-@pytest.mark.parametrize(("lanes", "part"), [(32, 640), (16, 320), (8, 40)])
-def test_there_are_as_many_places_as_a_lane_reads(lanes, part):
-    dense = np.random.default_rng(lanes).random((64, 640)) < 0.9
-    dense[:5, :-1] = False  # rows with fewer packs than all read
-    packed = eie.pack(slices(Coded.of(CSR.from_dense(dense.astype(np.float32))), lanes, part), part)
-    common, rest = (1 + (entries >> 4).astype(int) for entries in (packed.common, packed.rest))
-    reach = common.sum(axis=(2, 4)).reshape(-1, 32)
-    for item, (begin, end) in enumerate(pairwise(packed.offsets)):
-        reach[item] += rest[begin:end].sum(axis=(0, 2))
-    assert packed.places == max(reach.max(), -(-part // lanes))
 
 
 def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_problems import operands_of, random_dense
+from kernel_problems import operands_of
 from on_cpu import check, execute
 from on_cpu import spmm_problem as problem
 
@@ -13,9 +13,6 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels import row_stream
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.row_stream import PieceTiling
-from nnzbench.kernels.rows import Storage, padded
-
-STORED = {"f32": Storage(half=False, short_index=False), "f16": Storage(half=True, short_index=True)}
 
 
 def operands(dense, n, dtype="f16"):
@@ -30,21 +27,6 @@ def test_sums_of_pieces_stay_in_fp32():
     plan = row_stream.make_plan(problem(data), data, PieceTiling(4, 8, 32, 8, 8))
     assert (execute(plan) == [[7 * 2.0**-12], [64]]).all()
     assert plan.launches[0].args[1] == 1  # rows of several pieces
-
-
-def test_pairs_of_four_bytes_hold_every_nonzero_and_padding_repeats_its_row_without_a_value():
-    matrix, tiling = operands(random_dense(23, 150, 0.15), 8).sparse, PieceTiling(4, 8, 32, 16, 8)
-    packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, STORED["f16"]))
-    assert packed.words.nbytes == 4 * len(packed.headers) * tiling.piece
-    pairs = packed.words.reshape(-1, tiling.piece)
-    index, value = pairs & 0xFFFF, (pairs >> 16).astype(np.uint16).view(np.float16)
-    held = packed.headers[:, 1] & 0xFFFF
-    real = np.arange(tiling.piece) < held[:, None]
-    found = sorted(zip(index[real], value[real], strict=True))
-    assert found == sorted(zip(matrix.indices, matrix.values, strict=True))
-    assert (value[~real] == 0).all()
-    last = np.take_along_axis(index, np.maximum(held - 1, 0)[:, None], axis=1)
-    assert (index == last)[~real].all()
 
 
 def test_columns_beyond_16_bits_take_pairs_of_eight_bytes_and_the_variant_says_so():
@@ -79,10 +61,3 @@ def test_a_grid_too_long_in_y_is_left_out_or_refused():
     assert all(plan.launches[0].grid[1] <= 65535 for plan in found)
     with pytest.raises(Unsupported, match="at most 65535"):
         next(kernels()["row_stream_bias_relu"].plans(*asked(70_000, 8, "pointwise")))
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16])
-def test_an_array_is_filled_up_to_whole_vectors_of_which_there_is_one_at_least(size):
-    found = padded(np.arange(1, size + 1, dtype=np.int32))
-    assert found.size == max(8, -(-size // 8) * 8)
-    assert found.tolist() == [*range(1, size + 1), *[0] * (found.size - size)]

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import ptx_interpreter
 import pytest
-from on_cpu import check, error_of, matrix
+from on_cpu import check, error_of
 from on_cpu import conv_layer as layer
 from sparsert_programs import assembled
 
@@ -74,37 +74,6 @@ def test_the_generated_text_convolves(shape, tiling, dtype, monkeypatch):
         assert relative_error(interpret(plan, backward), truth) < limit, arch
 
 
-def test_only_padding_is_cleared():
-    for pad, cleared in ((0, False), (1, True)):
-        problem, operands = layer(ConvShape(4, 3, 8, 8, 5, 3, 3, pad, pad))
-        plan = direct_conv.make_plan(problem, operands, ConvTiling(5, 2, problem.conv.out_height, 8, 2), "sm_90")
-        assert ("st.shared.v4.f32" in plan.source) == cleared
-
-
-def test_launches_share_out_the_nonzeros_of_long_programs():
-    shape = ConvShape(8, 512, 14, 14, 512, 3, 3, 1, 1)
-    for tiling in ConvModel(shape, 188_744, 4, "sm_90").candidates(3):
-        program = make_program(matrix(512, 4608, 0.08), shape, tiling, 4)
-        held = [sum(program.schedule.bodies[group].rows.size for group in part) for part in program.parts]
-        assert len(held) == 3
-        assert sum(held) == program.schedule.nnz
-        assert max(held) < 1.5 * min(held)
-    few = ConvModel(shape, 60_000, 4, "sm_90").candidates(1)[0]
-    assert few.launches == 1
-
-
-def test_candidates_hold_the_tilings_that_measured_best_on_an_h200():
-    for shape, nonzeros, best in (
-        (ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), 3712, "staged_r64_1x8x32_c8_b3"),
-        (ConvShape(128, 64, 112, 112, 128, 3, 3, 1, 1), 5888, "staged_r64_1x13x56_c6_b1_grouped"),
-        (ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, "staged_r86_1x4x32_c32_b4"),
-        (ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, "staged_r25_8x1x32_c36_b1_grouped"),
-        (ConvShape(128, 300, 1, 64, 100, 1, 3), 15300, "staged_r15_16x1x32_c18_b1"),
-        (ConvShape(128, 300, 1, 64, 100, 1, 3), 20700, "staged_r13_16x1x32_c18_b1_grouped"),
-    ):
-        assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, "sm_90").candidates(6)}
-
-
 def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch):
     monkeypatch.setattr(ptx_interpreter, "_copy", copied_late)
     problem, operands = layer(OWN[0][0])
@@ -150,17 +119,6 @@ def test_every_tap_of_every_lane_reads_its_own_input(shape, tiling):
     assert (highest + last) * 4 < tile.stage_bytes
     assert tile.pitch >= (tiling.width - 1) * shape.stride + shape.s + tile.skew
     assert tile.image_pitch >= tile.rows * tile.pitch
-
-
-def test_a_warp_that_crosses_rows_and_images_reads_32_banks():
-    for size, tiling in ((14, ConvTiling(8, 3, 14, 14, 4)), (28, ConvTiling(8, 1, 28, 28, 4))):
-        tile = ConvTile(ConvShape(128, 8, size, size, 8, 3, 3, 1, 1), tiling, 4)
-        output = np.arange(tiling.outputs // 32 * 32)
-        image, rest = np.divmod(output, size * size)
-        place = image * tile.image_pitch + rest // size * tile.pitch + rest % size
-        banks = np.sort((place % 32).reshape(-1, 32), axis=1)
-        assert (banks == np.arange(32)).all()
-        assert tile.wavefronts == 1
 
 
 LAYERS = (

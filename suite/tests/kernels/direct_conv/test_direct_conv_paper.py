@@ -9,10 +9,10 @@ from on_cpu import conv_layer, error_of, execute
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import encodings
 from nnzbench.data.problems.check import passes, relative_error
-from nnzbench.data.problems.problem import ConvShape, DType
+from nnzbench.data.problems.problem import ConvShape
 from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
-from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
+from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, entries, unified
 
 IMAGES = (
     ConvShape(5, 3, 7, 9, 6, 3, 3, 1, 1),
@@ -31,7 +31,6 @@ SIGNALS = (
 )
 WIDE = ConvShape(1, 70, 30, 30, 3, 3, 3, 1, 1)
 """Offsets of more than 16 bits."""
-TABLE8 = ConvShape(128, 300, 1, 64, 100, 1, 2)
 
 
 def plans(problem, operands):
@@ -88,29 +87,6 @@ def test_sums_of_two_halves_stay_near_float64_in_long_filters():
     assert relative_error(execute(found["paper_half2_sbs2"]), truth) < 1e-3
 
 
-def test_stored_weights_take_8_bytes_or_4():
-    sizes: tuple[tuple[DType, int], ...] = (("f32", 8), ("f16", 4))
-    for dtype, size in sizes:
-        problem, operands = conv_layer(TABLE8, dtype, 0.2)
-        found = plans(problem, operands)
-        most = int(operands.sparse.row_lengths.max())
-        assert found["paper_sbs4"].buffers["entries"].nbytes == TABLE8.filters * most * size
-        assert found["paper_counts_sbs4"].buffers["entries"].nbytes == operands.sparse.nnz * size
-
-
-@pytest.mark.parametrize(("shape", "dtype"), [(IMAGES[0], "f32"), (SIGNALS[2], "f16"), (WIDE, "f16")], ids=str)
-def test_entries_lead_to_their_column(shape, dtype):
-    weights = conv_layer(shape, dtype)[1].sparse
-    stored = entries(weights, shape, dtype)
-    channel, tap = np.divmod(weights.indices, shape.r * shape.s)
-    height, width = shape.height + 2 * shape.pad_h, shape.width + 2 * shape.pad_w
-    expected = (channel * height + tap // shape.s) * width + tap % shape.s
-    places = stored["place"].astype(np.int64)
-    assert needs_table(shape, dtype) == (shape == WIDE)
-    assert np.array_equal(column_offsets(shape)[places] if shape == WIDE else places, expected)
-    assert np.array_equal(stored["weight"], weights.values)
-
-
 def test_rows_are_filled_up_to_the_longest_with_places_of_their_own():
     shape = IMAGES[0]
     weights = conv_layer(shape, empty=(1,), full=0)[1].sparse
@@ -143,25 +119,6 @@ def test_weights_of_a_codebook_are_read_by_their_index(shape, dtype):
     assert one.buffers["entries"].nbytes == 4 * shape.filters * most
     assert one.defines["OFFSET_TABLE"] == 0
     assert passes(relative_error(execute(one, "asan", "backward"), reference(problem, operands)), dtype)
-
-
-def test_a_row_takes_no_more_threads_than_it_has_outputs():
-    """Table 8's 63 and 62 outputs are a block each; longer rows are shared out evenly."""
-    sizes = {(64, 224, 224, 64, 3, 3, 1, 1): (32, 8), (512, 14, 14, 512, 3, 3, 1, 1): (16, 16)}  # images keep tiles
-    sizes |= {(1, 1, 256, 1, 1, 1): (256, 1), (1, 1, 257, 1, 1, 1): (129, 1), (300, 1, 64, 100, 1, 2): (63, 1)}
-    for size, block in sizes.items():
-        assert block_of(ConvShape(128, *size)) == block
-    for width in (*range(1, 70), 255, 256, 257, 511, 600, 1500, 4099):
-        threads, rows = block_of(ConvShape(1, 1, 1, width, 1, 1, 1))
-        blocks = -(-width // threads)
-        assert rows == 1
-        assert threads <= 256
-        assert threads * blocks - width < blocks
-        assert block_of(ConvShape(1, 1, width + 1, 1, 1, 2, 1)) == (1, threads) or width == 1
-    problem, operands = conv_layer(TABLE8, density=0.01)
-    for variant, blocks in (("paper_sbs2", 6400), ("paper_sbs8", 1600), ("paper_sbs1", 12800), ("paper_whole", 100)):
-        launch = plans(problem, operands)[variant].launches[0]
-        assert (launch.grid, launch.block) == ((1, 1, blocks), (63, 1, 1))
 
 
 def test_what_16_bits_cannot_name_is_refused():

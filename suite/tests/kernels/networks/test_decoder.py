@@ -121,15 +121,3 @@ def test_more_tokens_than_32_bits_count_are_told():
     network = composed.DecoderNetwork(one, make_operands(problem(1, 0)), CpuDevice())
     with pytest.raises(Unsupported, match="32 bits"):
         composed.steps(network, {}, False)
-
-
-@pytest.mark.parametrize("heads", [1, 8, 128, 2048])
-@pytest.mark.parametrize("cached", [1, 255, 600, 2048, 8193, 100_000])
-def test_splits_cover_all_tokens_and_none_is_empty(cached, heads):
-    splits, each = composed.splitting(cached, heads, "sm_90")
-    assert (splits - 1) * each < cached <= splits * each
-    assert splits <= composed.MOST_SPLITS
-
-
-def test_without_cached_tokens_there_is_one_part():
-    assert composed.splitting(0, 8, "sm_90")[0] == 1

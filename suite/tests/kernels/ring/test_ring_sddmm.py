@@ -6,12 +6,11 @@ from kernel_cases import RING_SDDMM, fitted
 from kernel_problems import sampled, without_columns
 from on_cpu import error_of, matrix
 
-from nnzbench.core.plan import SharedWork, Unsupported
+from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.ring import sddmm as ring_sddmm
-from nnzbench.kernels.ring.sddmm import RingSddmmTiling
 
 
 def operands(pattern, k):
@@ -56,17 +55,6 @@ def test_a_part_of_the_columns_may_have_no_entries():
     assert error(plan_of(data, RING_SDDMM[1]), data) < 1e-6
 
 
-def test_long_rows_are_shared_out_and_padding_is_low():
-    tiling = RingSddmmTiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
-    even = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1), tiling)
-    assert even["trips"].sum(dtype=np.int64) * tiling.sub * 4 < 1.06 * 104_858  # about as many nonzeros
-    assert len(np.unique(even["row_ids"])) == even["row_ids"].size == 1024
-    uneven = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1, full=5), tiling)
-    assert (uneven["row_ids"] == 5).sum() >= 5
-    warps = uneven["trips"].sum(axis=(1, 2), dtype=np.int64)
-    assert warps.max() < 1.5 * warps.mean()
-
-
 def test_first_plans_are_right_and_nothing_to_compute_is_refused():
     data = operands(matrix(150, 200, 0.1), 40)
     plans = ring_sddmm.ring_sddmm.plans(problem(data), data, "sm_70")
@@ -74,13 +62,3 @@ def test_first_plans_are_right_and_nothing_to_compute_is_refused():
     empty = operands(matrix(3, 4, density=0.0), 8)
     with pytest.raises(Unsupported, match="no nonzeros"):
         next(ring_sddmm.ring_sddmm.plans(problem(empty), empty, "sm_90"))
-
-
-def test_what_tilings_share_is_what_each_makes_alone():
-    pattern, shared = matrix(652, 924, 0.1), SharedWork()
-    sizes = Problem("test", "test", "sddmm", 652, 1827, 924, 0.9, "uniform:0")
-    tilings = ring_sddmm.tilings(sizes, pattern.nnz, "sm_90")
-    assert len({one.chunks(924) * one.block_k for one in tilings if one.parts == 2}) > 1
-    for tiling in tilings:
-        for name, array in ring_sddmm.pack(pattern, tiling).items():
-            assert np.array_equal(ring_sddmm.pack(pattern, tiling, shared)[name], array), (tiling.name, name)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from on_cpu import execute
 from on_cpu import matrix as random_matrix
-from ptx_interpreter import Kernel
 from sparsert_programs import CONVOLUTIONS, POINTWISE, STAGED, assembled, conv_plan, interpret, right, spmm_plan, truth
 
 from nnzbench.core.plan import Unsupported
@@ -13,7 +12,7 @@ from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.kernels.sparsert.emit import immediates
 from nnzbench.kernels.sparsert.program import ImagePixels, MatrixColumns, divide
-from nnzbench.kernels.sparsert.schedule import Tiling, assign_rows, make_schedule, share_columns, tile_costs
+from nnzbench.kernels.sparsert.schedule import Tiling
 from nnzbench.kernels.sparsert.spmm import MAX_NONZEROS, Planner
 
 TILINGS = [
@@ -150,37 +149,6 @@ def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape):
     for tiling in kinds.values():
         plan, expected = conv_plan(shape, tiling)
         assert right(interpret(plan), expected), tiling.name
-
-
-def test_every_body_is_in_the_jump_table_and_runs():
-    matrix = random_matrix(64, 64, 0.2)
-    plan, _ = spmm_plan(matrix, 32, Tiling(8, parts=4, row_tiles=2))
-    kernel = Kernel(plan.source)
-    (targets,) = kernel.tables.values()
-    assert len(targets) == len(set(targets)) == 8 * 4
-    buffers = {name: array.copy().reshape(-1) for name, array in plan.buffers.items()}
-    launch = plan.launches[0]
-    kernel.launch(launch.grid, launch.block[0], buffers, launch.shared_bytes)
-    assert kernel.reached == set(range(len(kernel.code)))
-
-
-def test_rows_without_nonzeros_are_in_no_tile():
-    tiles = assign_rows(random_matrix(20, 50, empty=tuple(range(10))), 5)
-    assert [len(one) for one in tiles] == [5, 5]
-
-
-def test_parts_have_equal_work_and_tiles_equal_nonzeros():
-    matrix = random_matrix(256, 256, 0.1)
-    schedule = make_schedule(matrix, Tiling(32, parts=8))
-    work = np.array([body.instructions for body in schedule.bodies])
-    assert work.max() <= 1.15 * work.mean()
-    assert sum(body.rows.size for body in schedule.bodies) == matrix.nnz
-    tiles = assign_rows(matrix, 32)
-    lengths = np.array([matrix.row_lengths[rows].sum() for rows in tiles])
-    assert lengths.max() - lengths.min() <= matrix.row_lengths.max()
-    shared = share_columns(matrix, tiles)
-    assert sorted(np.concatenate(shared).tolist()) == sorted(np.concatenate(tiles).tolist())
-    assert tile_costs(matrix, shared)[:, 1].sum() < tile_costs(matrix, tiles)[:, 1].sum()
 
 
 def test_kernel_offers_different_tilings_that_all_compute():

@@ -5,7 +5,6 @@ from sparsert_programs import assembled, interpret, right
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape
 from nnzbench.data.problems.reference import reference
-from nnzbench.kernels.registry import about
 from nnzbench.kernels.sparsert.paper import (
     ENTRY,
     PaperProduct,
@@ -69,44 +68,6 @@ def test_filters_without_nonzeros_give_zeros_on_the_processor():
     result = execute(unrolled_plan(work, PaperTiling(3, 7, 2)))
     assert right(result, expected)
     assert not result.any()
-
-
-def test_a_tap_that_stays_inside_the_image_is_not_checked():
-    dense = VirtualIm2col(ConvShape(1, 2, 8, 8, 4, 3, 3, 1, 1))
-    assert ["%b" in dense.load(tap) for tap in range(9)] == [tap == 4 for tap in range(9)]
-    assert sum(line.startswith("selp") for line in dense.pointers()) == 8
-    unpadded = VirtualIm2col(ConvShape(1, 2, 8, 8, 4, 3, 3))
-    assert not unpadded.zeros
-    assert not any(line.startswith("selp") for line in unpadded.pointers())
-    assert all("[%b+" in unpadded.load(tap) for tap in range(18))
-    # the last column of a strided image is covered only where the size is odd
-    assert VirtualIm2col(ConvShape(1, 2, 8, 9, 4, 3, 3, 1, 1, stride=2)).checked == (
-        (True, False, False),
-        (True, False, True),
-    )
-
-
-def test_blocks_in_the_middle_of_the_image_test_no_row():
-    """Of 16 rows of 8 pixels, blocks of 32 take four: the first and the last have a row at the border."""
-    dense = checked(ConvShape(1, 2, 16, 8, 4, 3, 3, 1, 1))
-    assert dense.inside == (False, True)
-    tested = [[line.rpartition("@")[2].split()[0] for line in (dense.load(k), dense.load(k, True))] for k in range(9)]
-    outer, middle = zip(*tested, strict=True)
-    assert outer == ("%both0", "%row0", "%both2", "%column0", outer[4], "%column2", "%both6", "%row2", "%both8")
-    assert middle == ("%column0", middle[4], "%column2") * 3
-    assert outer[4] == middle[4] == "ld.global.nc.f32"
-    assert checked(ConvShape(1, 2, 4, 8, 4, 3, 3, 1, 1)).inside == (False,)  # one block, which has both borders
-    assert checked(ConvShape(1, 2, 16, 8, 4, 3, 3)).inside == (False,)  # nothing to test
-
-
-def test_the_papers_tests_for_padding_come_first_and_alone_are_the_papers():
-    work, _, problem = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1))
-    plans = sparsert_conv_paper.plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_90")
-    names = [plan.variant for plan in plans]
-    theirs = [name for name in names if name.startswith("checked_")]
-    assert names[: len(theirs)] == theirs
-    of = about("sparsert_conv_paper")
-    assert [of.role_of(name) for name in (theirs[0], names[-1])] == ["paper", "own"]
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])

@@ -17,8 +17,6 @@ from nnzbench.kernels.rows import row_strips
 from nnzbench.kernels.sputnik.sddmm import (
     SCALAR,
     Strip,
-    candidates,
-    heuristic_strip,
     sddmm_plan,
 )
 
@@ -112,12 +110,3 @@ def test_strips_cover_every_entry_once(order):
     assert (np.diff(groups) >= 0).all() == (order == "columns")
     if order == "columns":
         assert all((np.diff(lengths[groups == group]) <= 0).all() for group in range(5))
-
-
-@pytest.mark.parametrize("itemsize", [2, 4])
-@pytest.mark.parametrize("k", [1, 7, 32, 64, 2048])
-def test_every_strip_fits_its_problem(k, itemsize):
-    for strip in [heuristic_strip(k, itemsize), *candidates(k, itemsize)]:
-        assert k % strip.vector == 0
-        assert strip.items % strip.width == 0
-        assert strip.width * strip.strips % 32 == 0

@@ -77,20 +77,6 @@ def test_packed_chunks_hold_what_is_not_zero(form):
         np.testing.assert_array_equal(value[order].view(np.float16), values[given][there])
 
 
-def test_other_forms_are_tried_where_they_save_bytes_or_loads():
-    def tried(n, dtype, density):
-        data = whole(matrix(64, 640, density), n, dtype)
-        plans = list(delta_spmv.plans(problem(data, dtype), data, "sm_90"))
-        held = {plan.variant: sum(one.nbytes for one in plan.buffers.values()) for plan in plans}
-        return held, {name.rpartition("_")[2] for name in held} - {"b2", "b3"}
-
-    held, forms = tried(1, "f16", 0.5)
-    assert forms == {"s3"}
-    assert min(held.values()) < 0.95 * max(held.values())
-    asked = ((2, "bf16", 0.36), (3, "f16", 0.42), (1, "f8", 0.42), (1, "f16", 0.31), (4, "f16", 0.37))
-    assert [tried(*one)[1] for one in asked] == [{"s3"}, {"d8"}, {"d8"}, set(), set()]
-
-
 @pytest.mark.parametrize(
     ("m", "k", "n", "reason"), [(8, 8, 5, "4 columns"), (1, 70000, 1, "16 bits"), (0, 8, 1, "empty")]
 )

@@ -5,18 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernel_problems import v_two_m
-from on_cpu import matrix
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.tensor import macko, spinfer, venom
-from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, pack
-
-
-def halves(sparse):
-    return sparse.with_values(sparse.values.astype(np.float16))
+from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, pack
 
 
 def tile_words(packed, tile):
@@ -36,51 +31,6 @@ def unpacked_words(packed, m, k):
     return dense
 
 
-@pytest.mark.parametrize("density", [0.0, 0.01, 0.2, 0.45])
-def test_packed_tiles_hold_the_matrix(density):
-    sparse = halves(matrix(256, 192, density, empty=(5,), full=9 if density else -1))
-    packed = pack(sparse)
-    assert packed["offsets"].size == 2 * 3 + 2
-    assert packed["offsets"][-1] == packed["offsets"][-2] == len(packed["words"])
-    assert np.array_equal(unpacked_words(packed, 256, 192), sparse.to_dense())
-
-
-def dealt_one_by_one(tile):
-    """The words of one 128x64 tile by the paper's procedure, step by step."""
-    banks: list[list[int]] = [[] for _ in range(32)]
-    taken = set()
-    for row, column in np.argwhere(tile):
-        place = int(row * 64 + (column ^ 8 * (row % 8)))
-        banks[place % 64 // 2].append(int(tile[row, column].view(np.uint16)) | place << 16)
-        taken.add(place)
-    while sum(map(len, banks)) % 4:
-        bank = min(range(32), key=lambda b: len(banks[b]))
-        places = (row * 64 + 2 * bank + half for row in range(TILE_ROWS) for half in range(2))
-        place = next(place for place in places if place not in taken)
-        banks[bank].append(place << 16)
-        taken.add(place)
-    units = sum(map(len, banks)) // 4
-    lanes: list[list[int]] = [[] for _ in range(32)]
-    for count, rounds in ((units % 32, 4), (32, 4 * (units // 32))):
-        for _ in range(rounds):
-            for lane in range(count):
-                lanes[lane].append(max(banks, key=len).pop())
-    stored = []
-    for count in [32] * (units // 32) + [units % 32]:
-        for lane in range(count):
-            stored += [lanes[lane].pop() for _ in range(4)]
-    return stored
-
-
-@pytest.mark.parametrize("density", [0.01, 0.1, 0.37])
-def test_words_are_dealt_as_published(density):
-    sparse = halves(matrix(128, 128, density, seed=4))
-    packed = pack(sparse)
-    for tile in range(2):
-        expected = dealt_one_by_one(sparse.to_dense()[:, 64 * tile : 64 * tile + 64])
-        assert tile_words(packed, tile).tolist() == expected
-
-
 def test_a_tile_holds_half_its_elements_and_no_more():
     dense = np.zeros((128, 64), dtype=np.float16)
     dense.ravel()[:MOST_WORDS] = 1
@@ -98,81 +48,12 @@ def test_values_that_are_zero_count_as_absent():
     assert packed["offsets"].tolist() == [0, 1, 1]
 
 
-def unpacked_bitmaps(packed, m, k):
-    """Bit by bit, as the header of `spinfer.cu` tells."""
-    dense = np.zeros((m, k), dtype=np.float16)
-    values = packed["values"].view(np.float16).ravel()
-    for tile in range(len(packed["maps"])):
-        first_row, first_column = (64 * place for place in divmod(tile, k // 64))
-        at = 8 * packed["offsets"][tile]
-        for nth, bits in enumerate(packed["maps"][tile]):
-            strip, of_strip = divmod(nth, 16)
-            if of_strip == 0:
-                assert packed["strips"][tile, strip] == at - 8 * packed["offsets"][tile]
-            group, (right, bottom) = of_strip // 4, divmod(of_strip % 4, 2)
-            for bit in range(64):
-                if int(bits) >> bit & 1:
-                    row = first_row + 16 * strip + 8 * bottom + bit // 8
-                    dense[row, first_column + 16 * group + 8 * right + bit % 8] = values[at]
-                    at += 1
-        assert not values[at : 8 * packed["offsets"][tile + 1]].any()
-        assert 0 <= 8 * packed["offsets"][tile + 1] - at < 8
-    return dense
-
-
-@pytest.mark.parametrize("density", [0.0, 0.03, 0.4, 1.0])
-def test_bitmaps_hold_the_matrix(density):
-    sparse = halves(matrix(128, 192, density, empty=(5,), full=9 if density else -1))
-    packed = spinfer.pack(sparse)
-    assert packed["maps"].shape == (6, 64)
-    assert np.array_equal(unpacked_bitmaps(packed, 128, 192), sparse.to_dense())
-    tiles = sparse.to_dense().reshape(2, 64, 3, 64).swapaxes(1, 2).reshape(6, -1)
-    assert spinfer.most_values(packed["offsets"]) == -(-np.count_nonzero(tiles, axis=1).max() // 8) * 8
-
-
-def test_the_room_for_a_tiles_values_is_the_least_of_whole_rows():
-    for most in range(0, 64 * 64 + 1, 8):
-        assert 0 <= spinfer.value_bytes(most) - 2 * most < 128
-        assert spinfer.value_bytes(most) % 128 == 0
-
-
 def test_values_that_are_zero_have_no_bit():
     values = np.array([0.0, -0.0, 2.0], np.float16)
     offsets = np.concatenate([[0], np.full(64, 3)]).astype(np.int32)
     packed = spinfer.pack(CSR(64, 64, offsets, np.array([0, 1, 3], np.int32), values))
     assert packed["offsets"].tolist() == [0, 1]
     assert packed["maps"][0, 0] == 8
-
-
-def entries_one_by_one(dense):
-    """Values, steps and offsets of MACKO's format, element by element as the header of `macko.cu` tells."""
-    values, steps, offsets = [], [], [0]
-    for row in dense:
-        zeros = 0
-        for column in range(np.flatnonzero(row).max(initial=-1) + 1):
-            if row[column] != 0 or zeros == 15:
-                values.append(row[column])
-                steps.append(zeros)
-                zeros = 0
-            else:
-                zeros += 1
-        offsets.append(len(values))
-    return values, steps, offsets
-
-
-@pytest.mark.parametrize("density", [0.0, 0.01, 0.1, 0.5, 1.0])
-def test_steps_are_those_of_going_through_the_rows(density):
-    """Rows empty and full, and so sparse that many zeros stand between; nothing but zeros behind the last entry."""
-    sparse = halves(matrix(37, 700, density, empty=(0, 5, 36), full=9 if density else -1))
-    packed = macko.pack(sparse)
-    values, steps, offsets = entries_one_by_one(sparse.to_dense())
-    nibbles = (packed["steps"][:, None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).ravel()
-    held = packed["values"].view(np.float16).ravel()
-    assert packed["offsets"].tolist() == offsets
-    assert (held[: len(values)].tolist(), nibbles[: len(steps)].tolist()) == (values, steps)
-    assert not held[len(values) :].any()
-    assert not nibbles[len(steps) :].any()
-    assert held.size == nibbles.size == -(-len(values) // 8) * 8
 
 
 def test_macko_takes_zeros_of_either_sign_for_absent():
@@ -188,41 +69,6 @@ def test_what_macko_does_not_compute(m, n, reason):
     data = operands(empty, n).cast("f16")
     with pytest.raises(Unsupported, match=reason):
         next(macko.macko.plans(problem(data), data, "sm_90"))
-
-
-def unpacked_pairs(packed, v):
-    """Weight by weight as the header of `venom.cu` and `multiply_tile` tell; rows and columns filled up."""
-    chosen, weights = packed["chosen"], packed["weights"]
-    blocks, steps = weights.shape[:2]
-    dense = np.zeros((blocks * v, chosen.max(initial=0) + 1), np.float16)
-    for block, step, strip, tile, row, group in np.ndindex(blocks, steps, v // 32, 2, 16, 8):
-        piece, lane = weights[block, step, strip], 4 * (row % 8)
-        places = piece[256 + lane + 2 * tile + group // 4] >> 4 * (group % 4) + 16 * (row // 8) & 15
-        held = piece[4 * (32 * tile + lane + group % 4) + group // 4 * 2 + row // 8]
-        assert places & 3 < places >> 2
-        for value, place in ((held & 0xFFFF, places & 3), (held >> 16, places >> 2)):
-            if value:
-                at = chosen[block, step, 4 * group + place]
-                assert at >= 0
-                dense[block * v + strip * 32 + tile * 16 + row, at] = np.uint16(value).view(np.float16)
-    return dense
-
-
-@pytest.mark.parametrize(("m", "k", "v", "group"), [(70, 203, 32, 10), (130, 90, 128, 4), (1, 20, 64, 16)])
-def test_chosen_columns_and_pairs_hold_the_matrix(m, k, v, group):
-    """Blocks and groups cut at the edges, and rows with one weight of four or none."""
-    sparse = halves(v_two_m(m, k, v, group))
-    packed = venom.pack(sparse, v, group)
-    found, expected = unpacked_pairs(packed, v), sparse.to_dense()
-    assert not expected[:, found.shape[1] :].any()
-    assert not found[m:].any()
-    assert np.array_equal(found[:m], expected[:, : found.shape[1]])
-    of_four = packed["chosen"].reshape(-1, 4)
-    known = np.where(of_four < 0, 1 << 20, of_four)
-    assert (np.diff(known, axis=1)[known[:, 1:] < 1 << 20] > 0).all()  # ascending, none at the end
-    zero = sparse.with_values(np.where(sparse.indices % 3 == 0, np.float16(-0.0), sparse.values))
-    for name, part in venom.pack(CSR.from_dense(zero.to_dense() + np.float16(0)), v, group).items():
-        np.testing.assert_array_equal(part, venom.pack(zero, v, group)[name])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,30 +13,22 @@ from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
 from nnzbench.advise.operators.tokens import by_tokens, turns
-from nnzbench.core.architectures import Part
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.operands import Operands
-from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
 from nnzbench.devices import gpu
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.registry import with_variant
 from nnzbench.kernels.tensor import spmm
-from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm, tilings
+from nnzbench.kernels.tensor.spmm import TensorTiling, make_plan, tensor_spmm
 
 
 def assert_exact(data, tiling, dtype="f16", build="plain", order="forward"):
     if tiling.fp8:
         data, dtype = data.cast("f8"), "f8"
     exact(make_plan(problem(data, dtype), data, tiling), problem(data, dtype), data, build, order)
-
-
-def chosen(m, k, n, arch="sm_90"):
-    """The tilings of an fp16 matrix without nonzeros."""
-    sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
-    return tilings(Problem("t", "t", "spmm", m, k, n, 0.7, "uniform:0", "f16"), sparse, arch)
 
 
 def test_bf16_and_rounding():
@@ -93,44 +84,6 @@ def test_counters_are_ready_for_the_next_launch(tiling):
         prepared.run()
         assert np.array_equal(prepared.read(), reference(problem(data), data).value)
     prepared.close()
-
-
-def test_tilings_are_as_their_matrix_allows():
-    for n in (1, 8, 16, 32, 64, 128):
-        data = operands(matrix(2048, 1024, 0.02), n).cast("f16")
-        found = tilings(problem(data), data.sparse, "sm_90")
-        late = [tiling.early for tiling in found]
-        assert late == sorted(late)
-        for tiling in found:
-            few = n < 16 or (n == 16 and tiling.slices < 8)
-            assert not (tiling.spread and (tiling.slices == 1 or tiling.separate or few))
-            assert tiling.dealt == (tiling.form == "words")
-            assert tiling.wide == (n >= 32)
-            if tiling.slices > 1:  # all blocks run at once
-                assert tiling.slices * -(-2048 // (32 * tiling.warps)) * -(-n // tiling.block_n) <= 132 * tiling.blocks
-        older = tilings(problem(data), data.sparse, "sm_80")
-        assert older
-        assert not any(tiling.wide or tiling.bulk for tiling in older)
-
-
-@pytest.mark.parametrize("density", [0.1, 0.3, 0.5])
-@pytest.mark.parametrize("arch", ["sm_86", "sm_120"])
-def test_a_large_layer_has_eight_warps_where_blocks_have_little_shared_memory(arch, density, monkeypatch):
-    strip = matrix(256, 8192, density)
-    whole_layer = SimpleNamespace(m=8192, k=8192, nnz=32 * strip.nnz)
-    monkeypatch.setattr(spmm, "make_plan", lambda problem, operands, tiling, shared: tiling)
-    for n in (1, 8, 16, 32, 64, 128, 256):
-        data = operands(strip, n).cast("f16")
-        tried = tilings(replace(problem(data), m=8192), whole_layer, arch)
-        most = [one.warps * one.blocks for one in spmm.plans(problem(data), data, arch, tried)]
-        assert max(most) >= 8, n
-
-
-def test_slices_are_as_many_as_the_own_gpu_runs_at_once():
-    table, own = ([one.slices for one in chosen(8192, 8192, 16, arch)] for arch in ("sm_90", Part("sm_90", 66)))
-    assert max(table) == 8
-    assert max(own) == 4
-    assert chosen(8192, 8192, 16, Part("sm_90")) == chosen(8192, 8192, 16)
 
 
 def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch):
