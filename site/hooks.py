@@ -7,9 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from mkdocs.structure.files import File, InclusionLevel
 
-from nnzbench.advise import grid
-from nnzbench.site.build import draw_index, find
-from nnzbench.site.index.data import Estimates
+from nnzbench.site.build import draw_index
 
 log = logging.getLogger("mkdocs.hooks.site")
 INDEX = "reports/index.html"
@@ -33,8 +31,7 @@ def on_config(config):
 
 def on_files(files, config):
     """Draws index.html, which git does not keep, and adds it under its other name."""
-    reports = Path(config.docs_dir, "reports").resolve()
-    draw_index(reports, find(reports), {}, estimates=Estimates(grid.POINTS, grid.of_gpu))
+    draw_index(Path(config.docs_dir, "reports").resolve())
     made = File(INDEX, config.docs_dir, config.site_dir, config.use_directory_urls, dest_uri=SHOWN_AS)
     made.inclusion = InclusionLevel.INCLUDED
     files.append(made)

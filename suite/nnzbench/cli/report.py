@@ -42,10 +42,8 @@ def command(
     Everything is written below that folder, and nothing elsewhere without --readme. `--reports reports` redraws the
     published runs.
     """
-    from nnzbench.advise import grid
     from nnzbench.papers.catalogue import EXPERIMENTS
     from nnzbench.site.build import build, find  # matplotlib takes a second to load
-    from nnzbench.site.index.data import Estimates
     from nnzbench.site.index.page import NAME as INDEX
 
     folder = reports or (paths.reports() if readme else paths.results())
@@ -62,7 +60,7 @@ def command(
     if not recorded and not (experiments and all(not EXPERIMENTS[name].kernels for name in experiments)):
         raise click.UsageError(_nothing(folder))
     with progress_bar(verbose=verbose) as progress:
-        built = build(folder, experiments, gpu, progress, processors(), readme, Estimates(grid.POINTS, grid.of_gpu))
+        built = build(folder, experiments, gpu, progress, processors(), readme)
     if as_json:
         names = ("experiment", "gpu", "status", "page")
         rows = [[one.experiment, one.gpu, one.status, str(one.page or "")] for one in built]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.context
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
+from nnzbench.advise import grid
+from nnzbench.core.host import processors
 from nnzbench.core.progress import RunProgress
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
@@ -32,7 +33,6 @@ from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import headlines
 from nnzbench.site.index import page as html
-from nnzbench.site.index.data import NO_ESTIMATES, Estimates
 
 NOT_RECORDED = "not recorded yet"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -76,7 +76,6 @@ def build(
     progress: RunProgress | None = None,
     workers: int = 1,
     readme: bool = False,
-    estimates: Estimates = NO_ESTIMATES,
 ) -> list[Built]:
     """Rebuilds the pages of `experiments` (all known and recorded ones for none) and index.html, all below `reports`.
 
@@ -97,15 +96,12 @@ def build(
     folders = [folder for experiment in chosen for folder in found.get(experiment, [])]
     slugs = sorted({folder.parent.name for folder in folders})
     alone = [name for name in chosen if name in EXPERIMENTS and not EXPERIMENTS[name].kernels]
-    pages = {folder: Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders}
+    pages = {folder: Job("/".join(folder.parts[-2:]), _build_one, (folder,)) for folder in folders}
     pages |= {reports / name: Job(name, _build_unrecorded, (name, reports / name)) for name in alone}
     compared = reports / generations_page.FOLDER
     if not experiments and gpu is None:
         pages[compared] = Job(compared.name, generations_page.write, (reports,))
-    beside = [folder for every in everything.values() for folder in every if folder not in pages]
-    pages |= {folder: Job(f"{folder.parent.name}/{folder.name}", _entry_of, (folder,)) for folder in beside}
-    measured = sorted({folder.parent.name for every in everything.values() for folder in every} - {CpuDevice.gpu})
-    pages |= {reports / gpu: Job(f"estimates of {gpu}", estimates.of_gpu, (reports, gpu)) for gpu in measured}
+    pages |= _of_index(reports, everything, pages)
     jobs = [*pages.values()]
     jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs if name != CpuDevice.gpu]
     progress = progress or RunProgress()
@@ -126,35 +122,46 @@ def build(
     claims_page.write_together(reports)
     if everything:
         progress.step(html.NAME)
-        made = {folder: done[folder][2] for folder in folders} | {folder: done[folder] for folder in beside}
-        at_hand = {gpu: done[reports / gpu] for gpu in measured}
-        order = draw_index(reports, everything, covered, made, estimates, at_hand)
+        order = _write_index(reports, everything, done | {folder: done[folder][2] for folder in folders}, covered)
         if readme:
             headlines.write_headline(reports, order)
         progress.advance()
     return built
 
 
-def draw_index(
+def draw_index(reports: Path) -> Path:
+    """Writes index.html alone, on everything that `find` finds."""
+    everything = find(reports)
+    jobs = _of_index(reports, everything, ())
+    done = each_done([*jobs.values()], processors(), RunProgress())
+    _write_index(reports, everything, dict(zip(jobs, done, strict=True)), {})
+    return reports / html.NAME
+
+
+def _of_index(reports: Path, everything: Mapping[str, Sequence[Path]], drawn: Container[Path]) -> dict[Path, Job]:
+    """What index.html has of each recorded folder that is not `drawn`, and the estimates of each GPU."""
+    every = [folder for some in everything.values() for folder in some]
+    gpus = sorted({folder.parent.name for folder in every} - {CpuDevice.gpu})
+    entries = {one: Job("/".join(one.parts[-2:]), _entry_of, (one,)) for one in every if one not in drawn}
+    return entries | {reports / gpu: Job(f"estimates of {gpu}", grid.of_gpu, (reports, gpu)) for gpu in gpus}
+
+
+def _write_index(
     reports: Path,
     everything: Mapping[str, Sequence[Path]],
+    made: Mapping[Path, Any],
     covered: Mapping[str, coverage.Counted],
-    made: Mapping[Path, html.Entry | None] = MappingProxyType({}),
-    estimates: Estimates = NO_ESTIMATES,
-    estimated: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[str]:
-    """Writes index.html on everything that `find` finds; GPUs in its order, the most fully recorded first.
+    """Writes index.html of what is `made` for it; GPUs in its order, the most fully recorded first.
 
-    `covered` has what is counted already, `made` and `estimated` what is at hand; a GPU whose records are refused comes
-    last.
+    `covered` has what is counted already; a GPU whose records are refused comes last.
     """
     counted = dict(covered)
     for gpu in {folder.parent.name for every in everything.values() for folder in every} - set(counted):
         with suppress(RecordError):
             counted[gpu] = coverage.of_gpu(reports, gpu, {})
     order = sorted(counted, key=lambda gpu: coverage.rank(gpu, counted[gpu].cells))
-    known = {gpu: estimated[gpu] if gpu in estimated else estimates.of_gpu(reports, gpu) for gpu in order}
-    html.write(reports, list(EXPERIMENTS), everything, order, made, known, estimates.points)
+    html.write(reports, list(EXPERIMENTS), everything, made, order)
     return order
 
 

@@ -14,10 +14,8 @@ from pathlib import Path
 import fake_records
 import pytest
 
-from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records.record import Record, RecordError
-from nnzbench.site.build import find
-from nnzbench.site.index import page as html
+from nnzbench.site.build import draw_index
 
 H200, OTHER = "nvidia-h200", "nvidia-l4"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -39,7 +37,7 @@ def put(reports: Path, gpu: str = H200, rows: list[Record] | None = None, name: 
 
 
 def rendered(reports: Path) -> str:
-    return html.write(reports, EXPERIMENTS, find(reports)).read_text(encoding="utf-8")
+    return draw_index(reports).read_text(encoding="utf-8")
 
 
 def opened(page: Path, *options: str) -> subprocess.CompletedProcess[str]:

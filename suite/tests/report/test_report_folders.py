@@ -88,7 +88,9 @@ def test_the_readme_and_index_html_show_the_first_gpu_first(tmp_path: Path) -> N
     folders = [recorded(tmp_path / "x", gpu) for gpu in sorted(order)]
     assert write_headline(tmp_path / "x", ["not-recorded", *order])
     assert "(x/nvidia-l4/sparsert_table1/README.md)" in readme.read_text()
-    html = index_page.write(tmp_path / "x", ["sparsert_table1"], {"sparsert_table1": folders}, order).read_text()
+    entries = {folder: index_page.entry_of(folder) for folder in folders}
+    names = ["sparsert_table1"]
+    html = index_page.write(tmp_path / "x", names, {"sparsert_table1": folders}, entries, order).read_text()
     assert list(dict.fromkeys(re.findall(r'href="([\w-]+)/sparsert_table1', html))) == order
 
 

@@ -9,8 +9,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.markers import MarkerStyle
 
+from nnzbench.advise import grid
 from nnzbench.data.problems.experiment import POLICIES
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -65,22 +65,6 @@ def encode(data: Mapping[str, Any]) -> str:
     """Compressed JSON in letters that can stand in a script element; `unpack` of index.js reads it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-class Estimates(NamedTuple):
-    """What *Your layer* reads, made by `advise.grid`, which stands beside this room."""
-
-    points: Mapping[str, Any]
-    """`axes` of sizes, `steps` of a time's logarithm to base 2, and the verdict's bounds."""
-    of_gpu: Callable[[Path, str], dict[str, Any]]
-    """By arithmetic what is estimated at the points, from the records below a folder."""
-
-
-def _none(reports: Path, gpu: str) -> dict[str, Any]:
-    return {}
-
-
-NO_ESTIMATES = Estimates({"axes": [], "steps": 1}, _none)
 
 
 class Part(NamedTuple):
@@ -142,10 +126,10 @@ def part(page: Page, view: View) -> Part | None:
     return Part(results.experiment, results.gpu, shown_baselines, paper, problems, rows, nearby.layers(view.data))
 
 
-def collect(parts: Sequence[Part], gpus: Mapping[str, Mapping[str, Any]], points: Mapping[str, Any]) -> dict[str, Any]:
+def collect(parts: Sequence[Part], gpus: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Everything the page filters, draws and asks; `rows`, `problems` and `layers` are columns of equal length.
 
-    `gpus`: what `gpu_of` tells of each that has a part. `points`: of `Estimates`.
+    `gpus`: what `gpu_of` tells of each that has a part.
     """
     experiments, slugs, variants, series = Numbers(), Numbers(), Numbers(), Numbers()
     series.of(BEST)
@@ -175,7 +159,7 @@ def collect(parts: Sequence[Part], gpus: Mapping[str, Mapping[str, Any]], points
         "problems": _columns(PROBLEM, problems),
         "rows": _columns((*ROW, *OVER), rows),
         "layers": _layers(table),
-        "points": points,
+        "points": grid.POINTS,
         **_map(table),
     }
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup, escape
 
+from nnzbench.advise import grid
 from nnzbench.core import paths
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.papers.claims import page as claims_page
@@ -78,29 +79,28 @@ def write(
     reports: Path,
     names: Sequence[str],
     found: Mapping[str, Sequence[Path]],
-    gpus: Sequence[str] = (),
-    made: Mapping[Path, Entry | None] = MappingProxyType({}),
-    estimates: Mapping[str, Any] = MappingProxyType({}),
-    points: Mapping[str, Any] = html_data.NO_ESTIMATES.points,
+    made: Mapping[Path, Any],
+    gpus: Sequence[str],
 ) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
-    GPUs come in the order of `gpus`, others after them. The verdicts on claims are those of each GPU's `claims.csv`. A
-    folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why. `made` has
-    the entries that are at hand, `estimates` those of a GPU at `points`.
+    `made` has the entry of each, None where its records break the schema: it is named on the page as refused, and
+    `nnzbench report` of it tells why; and by the folder of a GPU its estimates (`grid.of_gpu`). GPUs come in the order
+    of `gpus`, others after them. The verdicts on claims are those of each GPU's `claims.csv`.
     """
-    order = [*names, *sorted(set(found) - set(names))]
-    recorded, refused = [], []
-    for name in order:
+    names = [*names, *sorted(set(found) - set(names))]
+    recorded: list[Entry] = []
+    refused: list[tuple[str, str]] = []
+    for name in names:
         for folder in sorted(found.get(name, ()), key=lambda one: [*gpus, one.parent.name].index(one.parent.name)):
-            if one := made[folder] if folder in made else entry_of(folder):
+            if one := made[folder]:
                 recorded.append(one)
             else:
                 refused.append((name, folder.parent.name))
-    path = reports / NAME
-    beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
-    paths.write_text(path, render(recorded, order, refused, beside, estimates, points))
-    return path
+    beside = [name for name in (*names, GENERATIONS) if (reports / name / "README.md").is_file()]
+    estimates = {gpu: made.get(reports / gpu, {}) for gpu in {one.gpu for one in recorded}}
+    paths.write_text(reports / NAME, render(recorded, names, refused, beside, estimates))
+    return reports / NAME
 
 
 def render(
@@ -109,7 +109,6 @@ def render(
     refused: Sequence[tuple[str, str]] = (),
     beside: Sequence[str] = (),
     estimates: Mapping[str, Any] = MappingProxyType({}),
-    points: Mapping[str, Any] = html_data.NO_ESTIMATES.points,
 ) -> str:
     """The whole page. Equal records give equal bytes.
 
@@ -123,7 +122,6 @@ def render(
     data = html_data.collect(
         [one.part for one in recorded if one.part],
         {gpu: {**html_data.gpu_of(gpu, mine), "estimates": estimates.get(gpu, {})} for gpu, mine in known.items()},
-        points,
     )
     told = {(one.gpu, one.experiment): one.answer for one in recorded}
     return templates.get_template("index.html.j2").render(
@@ -138,7 +136,7 @@ def render(
         policies=POLICIES,
         theme=THEME,
         data=data,
-        points=f"{math.prod(map(len, points['axes'])):,}" if points["axes"] else "",
+        points=f"{math.prod(map(len, (grid.SIZES, grid.SIZES, grid.WIDTHS, grid.SHARES))):,}",
         encoded=html_data.encode(data),
         map={
             "zeros": cells.ZEROS,
