@@ -108,7 +108,7 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
         return statuses
     statuses["compile"] = nnzbench("compile", "--sample", SAMPLE)
     shutil.rmtree(REDRAWN, ignore_errors=True)
-    from nnzbench.results.records.files import folders
+    from nnzbench.results.records.folder import folders
 
     recorded = [folder for name in names for folder in folders(ROOT / "reports", f"*/{name}")]
     for folder in recorded:
@@ -120,7 +120,7 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
 
 def told(results: Path) -> list[str]:
     """From how many zeros on pruning pays on the GPU that was run last: three lines at most; else what was answered."""
-    from nnzbench.results.records.files import folders, records_file
+    from nnzbench.results.records.folder import folders, records_file
     from nnzbench.results.records.record import RecordError
     from nnzbench.site.index.headlines import answers, crossing_points
 

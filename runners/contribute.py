@@ -93,7 +93,7 @@ def take_in(archive: Path, reports: Path) -> int:
     """Puts the sets of an archive into `reports`, in the form that is published there, if all are fit; the status."""
     from nnzbench.cli import main as nnzbench
     from nnzbench.results.records.beside import ENVIRONMENTS
-    from nnzbench.results.records.files import export
+    from nnzbench.results.records.folder import export
     from nnzbench.results.records.record import RecordError
     from nnzbench.results.runs import REPEATED
     from nnzbench.site.contribute import kit

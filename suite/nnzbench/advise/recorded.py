@@ -29,9 +29,9 @@ from nnzbench.data.problems.problem import ITEM_BYTES, DType
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.papers.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
 from nnzbench.papers.predict.model import alike
-from nnzbench.results.records import files, shown
+from nnzbench.results.records import shown
 from nnzbench.results.records.describe import UNSTRUCTURED, class_of, pattern_of
-from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.folder import folders, gpu_among, gpus_of, records_file, refuse_links
 from nnzbench.results.records.record import RecordError
 
 FEWEST = 16
@@ -196,44 +196,44 @@ def usual_folders() -> list[Path]:
     return list(dict.fromkeys([paths.results(), paths.reports(), paths.published()]))
 
 
-def find(gpu: str, folders: Sequence[Path]) -> str:
+def find(gpu: str, roots: Sequence[Path]) -> str:
     """The slug that has records there or a line of `datasets/gpus.csv`. Raises `RecordError` for several or none."""
-    known = files.gpus_of(*folders)
-    if not (slugs := [one] if (one := files.gpu_among(gpu, known)) else named(gpu, gpus())):
+    known = gpus_of(*roots)
+    if not (slugs := [one] if (one := gpu_among(gpu, known)) else named(gpu, gpus())):
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
         raise RecordError(f"nothing is recorded on '{gpu}' ({there}), nor is it in datasets/gpus.csv{meant(gpu)}")
     return slugs[0]
 
 
-def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
+def load(gpu: str, roots: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
     """What is recorded on `gpu` (a slug or some words of it) in the results folders, but for the sources `without`.
 
     Of a GPU of `datasets/gpus.csv` without any, what those of the recorded GPU most like it tell.
 
     Raises `RecordError` where that is nothing, of several GPUs or not readable.
     """
-    gpu, known = find(gpu, folders), files.gpus_of(*folders)
-    frame = _usable(gpu, folders, without)
+    gpu, known = find(gpu, roots), gpus_of(*roots)
+    frame = _usable(gpu, roots, without)
     if frame is not None:
         return Recorded(gpu, frame)
     nothing = f"nothing is recorded on '{gpu}' or on a GPU that it could be predicted from"
     if (target := gpus().get(gpu)) is None:
         raise RecordError(nothing)
-    source = _source(target, known, folders)
-    frame = _usable(source, folders, without) if source else None
+    source = _source(target, known, roots)
+    frame = _usable(source, roots, without) if source else None
     if source is None or frame is None:
         raise RecordError(nothing)
     # what is known of other GPUs is of products alone
     return Recorded(source, frame[frame["op"].isin(["spmm", "spmv", "gemm"]) & (frame["shape"] == "")], target)
 
 
-def _usable(gpu: str, folders: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
+def _usable(gpu: str, roots: Sequence[Path], without: frozenset[str]) -> pd.DataFrame | None:
     """The rows of that slug with a time; None where there are none, as of runs that only checked or failed."""
-    found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
+    found = [one for root in roots for one in folders(root / gpu, "*") if one.name != CHECKS]
     read = _of_products(pd.concat(map(_read, found), ignore_index=True)) if found else pd.DataFrame()
     if read.empty:
         return None
-    tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
+    tried = [root / gpu / TRIAL / "trial.jsonl" for root in roots]
     frame = pd.concat([read, *(_read_trial(file) for file in tried if file.exists())], ignore_index=True)
     return _tuned(frame[~frame["source"].isin(without)] if without else frame)
 
@@ -246,16 +246,16 @@ def _tuned(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~(short & (tuned >= FEWEST))]
 
 
-def _source(target: Gpu, known: Sequence[str], folders: Sequence[Path]) -> str | None:
+def _source(target: Gpu, known: Sequence[str], roots: Sequence[Path]) -> str | None:
     """The recorded GPU most like another; None where there is none."""
     sources = [gpus()[one] for one in known if one in gpus() and one != target.slug]
-    counts = {one.slug: sum(len(files.folders(folder / one.slug, "*")) for folder in folders) for one in sources}
+    counts = {one.slug: sum(len(folders(root / one.slug, "*")) for root in roots) for one in sources}
     best = max(sources, key=lambda one: (counts[one.slug] >= MANY, alike(one, target), counts[one.slug]), default=None)
     return best.slug if best else None
 
 
 def _read(folder: Path) -> pd.DataFrame:
-    file = files.records_file(folder)
+    file = records_file(folder)
     refuse_links(file)
     columns = [*_USED, "math", "role", "step", "search"]
     return shown.read(file, columns)[columns]

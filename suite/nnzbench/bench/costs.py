@@ -15,7 +15,7 @@ from nnzbench.core import paths
 from nnzbench.data.problems.problem import ITEM_BYTES, Problem
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.results.records.beside import TUNING, Tuning
-from nnzbench.results.records.files import records_file
+from nnzbench.results.records.folder import records_file
 from nnzbench.results.records.record import RecordError, read_frame
 
 UNKNOWN_S = 1.0

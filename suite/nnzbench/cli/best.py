@@ -201,8 +201,7 @@ def _measure(
     from nnzbench.advise import measured, packing
     from nnzbench.bench.session import open_session
     from nnzbench.kernels import registry
-    from nnzbench.results.records.files import records_file
-    from nnzbench.results.records.folder import Results
+    from nnzbench.results.records.folder import Results, records_file
 
     save = asked.save
     try:

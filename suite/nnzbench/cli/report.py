@@ -13,7 +13,7 @@ from nnzbench.core import paths
 from nnzbench.core.host import processors
 from nnzbench.core.progress import progress_bar
 from nnzbench.data.problems.experiment import unknown
-from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders
+from nnzbench.results.records.folder import JOURNAL, PUBLISHED, folders
 
 
 @click.command("report", short_help="Redraw every figure, table and page from recorded runs.")

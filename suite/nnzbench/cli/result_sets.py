@@ -15,7 +15,7 @@ from nnzbench.core import paths
 from nnzbench.core.progress import progress_bar
 from nnzbench.data.problems.experiment import POLICIES, Policy, unknown
 from nnzbench.report.text import markdown, number
-from nnzbench.results.records import files
+from nnzbench.results.records import folder as files
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.records.table_files import Form

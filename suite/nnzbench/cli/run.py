@@ -26,8 +26,9 @@ from nnzbench.bench.costs import Costs, learn
 from nnzbench.bench.session import Session, open_session
 from nnzbench.bench.steps import Queue
 from nnzbench.bench.sweep import Choice, Summary, all_problems, carry_out, opened, run_experiment
-from nnzbench.cli import INTERRUPTED, options, programs
+from nnzbench.cli import INTERRUPTED, options
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work
+from nnzbench.cli.compile import compile_all, write_ptx
 from nnzbench.cli.options import seconds_of
 from nnzbench.core import paths
 from nnzbench.core.architectures import architecture
@@ -38,8 +39,7 @@ from nnzbench.data.problems.problem import DType
 from nnzbench.devices import DEVICES, Device, cpu_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
-from nnzbench.results.records.files import records_file
-from nnzbench.results.records.folder import BELOW, refuse_links
+from nnzbench.results.records.folder import BELOW, records_file, refuse_links
 from nnzbench.results.records.record import Verdict
 
 REASONS = 5
@@ -179,7 +179,7 @@ def command(ctx: click.Context, /, **asked: Any) -> None:
     choice, known = request.choice(), request.known()
     require_work(chosen, known, choice)
     if request.ptx and request.target_arch:
-        ctx.exit(1 if programs.write_ptx(chosen, known, choice, request.target_arch, request.ptx) else 0)
+        ctx.exit(1 if write_ptx(chosen, known, choice, request.target_arch, request.ptx) else 0)
     task = _Task(request, chosen, choice, known, request.out or paths.results())
     try:
         summaries = task.on_cluster(request.cluster) if request.cluster else task.here()
@@ -273,7 +273,7 @@ class _Task:
             with self.progress() as progress:
                 session = open_session(device, self.known, progress.tell)
                 if device.link and self.choice.limit and costs is None:  # few of each: together on all processors
-                    programs.compile_all(self.chosen, self.known, self.choice, device.arch, device.link)
+                    compile_all(self.chosen, self.known, self.choice, device.arch, device.link)
                 if costs is None:
                     places = ((one, self.place(device.gpu, one.name)) for one in self.chosen)
                     summaries = [run_experiment(one, session, at, self.choice, progress) for one, at in places]

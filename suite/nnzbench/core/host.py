@@ -36,14 +36,6 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def processor_s(process: int) -> float | None:
-    """Seconds that processors have spent on a process, by its number; None where nothing tells."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        numbers = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return sum(map(int, numbers[11:13])) / os.sysconf("SC_CLK_TCK")  # in user and in kernel mode
-    return None
-
-
 @dataclass(frozen=True)
 class VisibleGpu:
     """A GPU that this process may use."""

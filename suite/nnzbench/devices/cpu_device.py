@@ -28,7 +28,7 @@ import numpy as np
 from nnzbench.core import paths
 from nnzbench.core.architectures import ARCHITECTURES
 from nnzbench.core.plan import Array, Launch, Plan, Prepared, Unsupported, poison_value
-from nnzbench.devices.contract import Timer
+from nnzbench.devices import Timer
 from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
 
 _MAX_BLOCK = (1024, 1024, 64)

@@ -17,9 +17,9 @@ import numpy as np
 
 from nnzbench.core.architectures import Part
 from nnzbench.core.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, one_line, poison_value
+from nnzbench.devices import DeviceLost
 from nnzbench.devices.build.cache import Job, build
 from nnzbench.devices.build.pool import compile_one, limit_s
-from nnzbench.devices.contract import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, BoundLaunch, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.devices.nvml import Clocks, open_clocks

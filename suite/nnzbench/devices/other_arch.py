@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nnzbench.core.architectures import architecture
 from nnzbench.core.plan import Plan, Prepared, Unsupported
+from nnzbench.devices import Device, Timer
 from nnzbench.devices.build.cache import check
-from nnzbench.devices.contract import Device, Timer
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import Built, GpuDevice, build_plan
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from nnzbench.core.plan import Candidate, Prepared, Unsupported
 from nnzbench.data.problems.buffers import weights_of
 from nnzbench.data.problems.operands import Operands
-from nnzbench.devices.contract import Timer
+from nnzbench.devices import Timer
 from nnzbench.devices.gpu import short_of_memory
 
 MOST_COPIES = 1000

@@ -19,7 +19,7 @@ from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 from nnzbench.core.plan import Candidate, Plan, Unsupported
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Op, Problem
-from nnzbench.devices.contract import Device
+from nnzbench.devices import Device
 
 Role = Literal["paper", "own", "library", "external"]
 """A published method as published; this project's design; a vendor's; a user's file."""

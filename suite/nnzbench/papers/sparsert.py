@@ -13,7 +13,7 @@ from nnzbench.report import published
 from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, View
 from nnzbench.results.data import Data
 from nnzbench.results.groups import Group
-from nnzbench.results.records.files import has_records
+from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import each, load
 from nnzbench.results.selector import (

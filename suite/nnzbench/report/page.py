@@ -222,7 +222,7 @@ class Lines(Bars):
 
 @dataclass(frozen=True)
 class Map:
-    """Where sparsity pays (`facts.cells`): columns across, zeros up, a panel for each of `cells.SIZES` that has some.
+    """Where sparsity pays (`nearby.cells`): columns across, zeros up, a panel for each of `nearby.SIZES` that has some.
 
     Colour is the best sparse over the best dense product, the line is 1x, and each region has its winner's name.
     """

@@ -17,8 +17,7 @@ from nnzbench.core.gpus import Peaks, peaks_of
 from nnzbench.data.problems.problem import INTERCHANGEABLE, DType, case_of, stem_of
 from nnzbench.results.records import shown
 from nnzbench.results.records.beside import ENVIRONMENTS, MEMORY, beside
-from nnzbench.results.records.files import records_file
-from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.folder import records_file, refuse_links
 from nnzbench.results.records.record import KEY, RecordError, frame_of, place
 from nnzbench.results.records.selection import CONTEST, fastest, few, superseded
 from nnzbench.results.roofline import recorded_us, sol_score

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.records import shown
 from nnzbench.results.records.beside import ENVIRONMENTS
-from nnzbench.results.records.files import folders, records_file
+from nnzbench.results.records.folder import folders, records_file
 from nnzbench.results.records.record import NOT_TIMED, Record, RecordError, read_table, records_of
 from nnzbench.results.result_set import ResultSet, geometric_mean, load, read_environments
 from nnzbench.results.selector import standing

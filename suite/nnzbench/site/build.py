@@ -24,8 +24,7 @@ from nnzbench.papers.claims import page as claims_page
 from nnzbench.papers.claims import verdicts as claims
 from nnzbench.report import render
 from nnzbench.report.page import View
-from nnzbench.results.records.files import folders, records_file
-from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.folder import folders, records_file, refuse_links
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.records.selection import gaps as problems_missing
 from nnzbench.results.result_set import load, nothing

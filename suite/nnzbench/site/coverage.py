@@ -21,8 +21,7 @@ from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report.text import folded, gpu_name, markdown
 from nnzbench.results.records import shown
-from nnzbench.results.records.files import records_file
-from nnzbench.results.records.folder import refuse_links
+from nnzbench.results.records.folder import records_file, refuse_links
 from nnzbench.results.records.record import frame_of, is_fault
 from nnzbench.results.records.selection import few, listed
 from nnzbench.results.result_set import each

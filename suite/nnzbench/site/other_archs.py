@@ -10,8 +10,7 @@ from nnzbench.core import paths
 from nnzbench.core.architectures import ARCHITECTURES, number
 from nnzbench.report.text import GAP, checks, checks_table, gpu_name, markdown, recorded_on
 from nnzbench.results.records import shown
-from nnzbench.results.records.files import folders, records_file
-from nnzbench.results.records.folder import BELOW, checked_arch, refuse_links
+from nnzbench.results.records.folder import BELOW, checked_arch, folders, records_file, refuse_links
 from nnzbench.results.records.record import Record, is_fault, read_records
 from nnzbench.results.result_set import read_environment
 

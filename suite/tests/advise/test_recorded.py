@@ -10,7 +10,7 @@ from law_records import RECORDS
 from nnzbench.advise.recorded import load, trial_rows
 from nnzbench.data.matrices import index
 from nnzbench.papers.predict.estimator import Sizes
-from nnzbench.results.records.files import export, records_file
+from nnzbench.results.records.folder import export, records_file
 from nnzbench.results.records.record import RecordError, append, read_frame, read_some
 
 

@@ -27,7 +27,7 @@ from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.results.records.files import export
+from nnzbench.results.records.folder import export
 from nnzbench.results.records.record import COLUMNS, append, read_records
 from nnzbench.site.index.headlines import HEADLINE
 

@@ -9,7 +9,7 @@ from fake_gpu import FakeBackend
 
 from nnzbench.bench.session import snapshot
 from nnzbench.bench.sweep import Choice
-from nnzbench.cli.programs import programs
+from nnzbench.cli.compile import programs
 from nnzbench.cli.run import command
 from nnzbench.core.plan import Launch, Plan, Unsupported
 from nnzbench.data.problems.experiment import Experiment

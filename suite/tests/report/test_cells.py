@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench.results import nearby
-from nnzbench.results.cells import cells
+from nnzbench.results.nearby import cells
 from nnzbench.results.selector import dense_of
 
 

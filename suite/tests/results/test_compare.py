@@ -9,7 +9,7 @@ from fake_records import write as write_set
 
 from nnzbench.results import runs
 from nnzbench.results.records import shown
-from nnzbench.results.records.files import export
+from nnzbench.results.records.folder import export
 from nnzbench.results.records.record import NOT_TIMED, RecordError, append
 from nnzbench.results.result_set import load
 from nnzbench.results.runs import compare

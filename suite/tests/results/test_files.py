@@ -19,7 +19,7 @@ from nnzbench.results.records.beside import (
     Window,
     beside,
 )
-from nnzbench.results.records.files import export, folders, has_records, records_file
+from nnzbench.results.records.folder import export, folders, has_records, records_file
 from nnzbench.results.records.record import RecordError, append, read_frame, read_records, read_table
 from nnzbench.results.records.table_files import MOST_BYTES, schema_of, write_parquet
 from nnzbench.results.result_set import load, read_environment

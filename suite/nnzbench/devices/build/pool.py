@@ -1,9 +1,9 @@
 """Compiles many programs at once in worker processes: all that a caller waits for, or ahead of what it does.
 
-A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
-with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
-because the parent may hold a CUDA context, and can be killed alone: an assembler may run for minutes. What has nothing
-to do is kept for the next programs: starting it takes longer than most compilations.
+A worker is this module run as a program. It reads one program and its time limit per line as JSON, compiles it into the
+cache and answers with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process
+rather than a fork, because the parent may hold a CUDA context, and can be killed alone: an assembler may run for
+minutes. What has nothing to do is kept for the next programs: starting it takes longer than most compilations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, as_completed, wait
@@ -52,6 +51,8 @@ PATIENCE = 10.0
 """Times its limit that a program may take by the clock, where the processors are busy with others."""
 POLL_S = 0.05
 """Between two looks for a processor that is free."""
+_LATE = {-getattr(signal, name) for name in ("SIGPROF", "SIGALRM") if hasattr(signal, name)}
+"""Exit status of a process that its limit has ended: of the processors' time, or of the clock."""
 _ROOT = Path(__file__).resolve().parents[3]
 """The folder that holds the package, for a worker to import it from."""
 
@@ -100,49 +101,22 @@ class Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         answer = ""
-        with self._limited(process) as expired, contextlib.suppress(OSError):  # gone: its exit status tells how
-            process.stdin.write(json.dumps(asdict(program)) + "\n")
+        with contextlib.suppress(OSError):  # gone: its exit status tells how
+            process.stdin.write(json.dumps([asdict(program), self.timeout_s]) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
-        if answer and not expired.is_set():
+        if answer:
             failure = json.loads(answer)
             if isinstance(failure, list):
                 raise paths.CannotWrite(*failure)
             return CompileError(failure) if failure else None
         code = process.wait()
         self.close()
-        if expired.is_set():
+        if code in _LATE:
             return CompileTimeout(f"{program.name}: compiling took longer than {self.timeout_s:g} s")
         if code == -signal.SIGKILL and not self._closed:
             return CompilerKilled(f"{program.name}: the compiler was killed, as if the system was out of memory")
         return CompileError(f"{program.name}: the compiler process ended with status {code}")
-
-    @contextlib.contextmanager
-    def _limited(self, process: subprocess.Popen[str]) -> Iterator[threading.Event]:
-        """Kills the process at the time limit, as the event tells from the end on."""
-        expired, over = threading.Event(), threading.Event()
-        if self.timeout_s is None:
-            yield expired
-            return
-        watcher = threading.Thread(target=self._watch, args=(process, self.timeout_s, expired, over), daemon=True)
-        watcher.start()
-        try:
-            yield expired
-        finally:
-            over.set()
-            watcher.join()
-
-    @staticmethod
-    def _watch(process: subprocess.Popen[str], limit_s: float, expired: threading.Event, over: threading.Event) -> None:
-        begun, end, wait = host.processor_s(process.pid), time.monotonic() + PATIENCE * limit_s, limit_s
-        while not over.wait(wait):
-            used = host.processor_s(process.pid)
-            left = 0.0 if begun is None or used is None else limit_s - (used - begun)
-            if min(left, end - time.monotonic()) <= 0:
-                expired.set()
-                process.kill()
-                return
-            wait = max(left, POLL_S)
 
     def _start(self) -> subprocess.Popen[str]:
         with self._lock:
@@ -228,6 +202,21 @@ def _end_idle() -> None:
             _idle.pop().close()
 
 
+@contextlib.contextmanager
+def _limited(seconds: float | None) -> Iterator[None]:
+    """The system ends this process at the limit: what a compiler is at can't be interrupted."""
+    timers: dict[int, float] = {}
+    if seconds is not None and hasattr(signal, "setitimer"):
+        timers = {signal.ITIMER_PROF: seconds, signal.ITIMER_REAL: PATIENCE * seconds}
+    for timer, most in timers.items():
+        signal.setitimer(timer, most)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            signal.setitimer(timer, 0)
+
+
 def _serve() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # what enqueues work for a GPU that is timed meanwhile goes first
@@ -239,7 +228,9 @@ def _serve() -> None:
     for line in sys.stdin:
         failure: str | list[object] = ""
         try:
-            build(Program(**json.loads(line)))
+            program, seconds = json.loads(line)
+            with _limited(seconds):
+                build(Program(**program))
         except (CompileError, Unsupported) as error:
             failure = str(error)
         except OSError as error:

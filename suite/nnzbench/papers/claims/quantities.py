@@ -24,7 +24,7 @@ from nnzbench.results.data import Data, planned
 from nnzbench.results.groups import Group
 from nnzbench.results.groups import Statistic as Mean
 from nnzbench.results.records.beside import TUNING
-from nnzbench.results.records.files import has_records
+from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import GPU_DEVICES, geometric_mean, load
 from nnzbench.results.selector import Selector, rows_of

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nnzbench.report.page import Answer, Crossings, Map, Page, Pivot
-from nnzbench.results.cells import SIZES
 from nnzbench.results.groups import Group
-from nnzbench.results.nearby import sparse
+from nnzbench.results.nearby import SIZES, sparse
 from nnzbench.results.selector import CUBLAS, FP16, kernel
 from nnzbench.results.table import Comparison
 

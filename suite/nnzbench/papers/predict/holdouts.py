@@ -16,7 +16,7 @@ from nnzbench.papers.nnzbench import dlmc_n512, gemm_2to4
 from nnzbench.papers.predict import published
 from nnzbench.papers.predict.model import FEWEST, LEAST, Floats, Work, calibrate, transfer
 from nnzbench.report.text import gpu_name
-from nnzbench.results.records.files import folders
+from nnzbench.results.records.folder import folders
 from nnzbench.results.result_set import ResultSet, each, geometric_mean, load
 from nnzbench.results.selector import standing
 

@@ -16,7 +16,7 @@ from nnzbench.papers.predict import holdouts, launching, published
 from nnzbench.papers.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRATION, DRAWS, INSIDE
 from nnzbench.report.published import read
 from nnzbench.report.text import GAP, environment, markdown, number
-from nnzbench.results.records.files import folders
+from nnzbench.results.records.folder import folders
 from nnzbench.results.result_set import each, load
 from nnzbench.results.selector import MATHS
 

@@ -17,7 +17,7 @@ from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import sample_plans
 from nnzbench.papers.predict import holdouts, published
 from nnzbench.papers.predict.model import FEWEST, alike, bound, carried, transfer
-from nnzbench.results.records.files import folders
+from nnzbench.results.records.folder import folders
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, load
 from nnzbench.results.selector import standing

@@ -16,7 +16,7 @@ from nnzbench.papers.sputnik import EQUAL_ACCURACY, networks
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Drawn, Lines, Made, Page, Printed, View
 from nnzbench.results.groups import Group
-from nnzbench.results.records.files import has_records
+from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, each, load
 from nnzbench.results.selector import DEFAULT, Selector, kernel, pick

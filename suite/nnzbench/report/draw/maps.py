@@ -16,7 +16,7 @@ from nnzbench.kernels.registry import about
 from nnzbench.report.draw.style import INK, MUTED
 from nnzbench.report.page import Map, View
 from nnzbench.results import nearby
-from nnzbench.results.cells import COLUMNS, SIZES, ZEROS, cells
+from nnzbench.results.nearby import SIZES, WIDTHS, ZEROS, cells
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import MATHS
 
@@ -70,21 +70,21 @@ def draw(figure: Map, view: View, title: str) -> Drawing | None:
 
 
 def _panel(axis: Axes, some: pd.DataFrame, width: float) -> None:
-    ratio = np.full((len(ZEROS), len(COLUMNS)), np.nan)
+    ratio = np.full((len(ZEROS), len(WIDTHS)), np.nan)
     winner = np.full(ratio.shape, "", object)
     for one in each(some):
-        up, across = ZEROS.index(one.level), COLUMNS.index(one.columns)
+        up, across = ZEROS.index(one.level), WIDTHS.index(one.columns)
         ratio[up, across] = one.ratio
         winner[up, across] = about(one.kernel).label if one.ratio >= 1 else DENSE
         axis.add_patch(_square(across, up, COLOURS[np.digitize(one.ratio, STEPS)], "" if one.tuned else "////"))
     for ends in _boundary(ratio):
         axis.plot(*zip(*ends, strict=True), color=INK, lw=2.4, solid_capstyle="round")
-    axis.set_xlim(-0.5, len(COLUMNS) - 0.5)
+    axis.set_xlim(-0.5, len(WIDTHS) - 0.5)
     axis.set_ylim(-0.5, len(ZEROS) - 0.5)
-    axis.set_xticks(range(0, len(COLUMNS), 2), COLUMNS[::2])
+    axis.set_xticks(range(0, len(WIDTHS), 2), WIDTHS[::2])
     axis.tick_params(labelsize=TICK, pad=4, length=0)
     axis.spines[:].set_visible(False)
-    cell = width / len(COLUMNS), PANEL_IN / len(ZEROS)
+    cell = width / len(WIDTHS), PANEL_IN / len(ZEROS)
     dark = (ratio < STEPS[0]) | (ratio >= STEPS[-1])
     for name in dict.fromkeys(one for one in winner.flat if one):
         most = np.nanmax(np.where(winner == name, ratio, np.nan))

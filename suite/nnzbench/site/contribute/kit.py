@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nnzbench.data.problems import tables
 from nnzbench.results.records.beside import beside
-from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders, gpus_of
+from nnzbench.results.records.folder import JOURNAL, PUBLISHED, folders, gpus_of
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.records.table_files import MOST_BYTES
 

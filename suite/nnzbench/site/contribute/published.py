@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from nnzbench.core import paths
-from nnzbench.results.records.files import folders, records_file
+from nnzbench.results.records.folder import folders, records_file
 from nnzbench.results.records.record import Record, RecordError, read_frame, read_records
 
 REAL = ("dlmc:", "weights:")

@@ -19,8 +19,7 @@ from nnzbench.kernels.registry import kernels
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records import describe, selection
 from nnzbench.results.records.beside import ENERGY, ENVIRONMENTS, MEMORY, TUNING, Window
-from nnzbench.results.records.files import JOURNAL, PUBLISHED, folders, records_file
-from nnzbench.results.records.folder import BELOW, checked_arch
+from nnzbench.results.records.folder import BELOW, JOURNAL, PUBLISHED, checked_arch, folders, records_file
 from nnzbench.results.records.record import KEY, Record, RecordError, read_frame, read_records
 from nnzbench.results.records.selection import fastest
 from nnzbench.results.result_set import division

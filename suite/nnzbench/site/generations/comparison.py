@@ -21,7 +21,7 @@ from nnzbench.data.problems.experiment import CHECKS
 from nnzbench.data.problems.problem import NETWORKS, case_of
 from nnzbench.kernels.registry import OURS, about, known, role_of
 from nnzbench.kernels.vendor.cublas import UNPRUNED
-from nnzbench.results.records.files import folders
+from nnzbench.results.records.folder import folders
 from nnzbench.results.records.selection import fastest
 from nnzbench.results.result_set import GPU_DEVICES, ResultSet, each, load
 from nnzbench.results.selector import standing

@@ -27,7 +27,7 @@ from nnzbench.report.draw.style import BAR, INK
 from nnzbench.report.page import Bars, Dots, Page, View
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import gpu_name
-from nnzbench.results import cells, nearby
+from nnzbench.results import nearby
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
 from nnzbench.results.table import pairs
@@ -208,11 +208,11 @@ def _layers(table: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _map(table: pd.DataFrame) -> dict[str, Any]:
-    """`cells`: where in the layers each lies, its line (of `cells.ZEROS`) and its panel; `names` of their kernels."""
-    found = [cells.cells(mine) for _, mine in table.groupby("gpu")]
-    sizes = list(dict.fromkeys(cells.SIZES.values()))
+    """`cells`: where in the layers each lies, its line (of `nearby.ZEROS`) and its panel; `names` of their kernels."""
+    found = [nearby.cells(mine) for _, mine in table.groupby("gpu")]
+    sizes = list(dict.fromkeys(nearby.SIZES.values()))
     rows = [
-        (at, cells.ZEROS.index(int(row.level)), sizes.index(cells.size_class(row.rows, row.inner)))
+        (at, nearby.ZEROS.index(int(row.level)), sizes.index(nearby.size_class(row.rows, row.inner)))
         for some in found
         for at, row in zip(some.index, each(some), strict=True)
     ]
@@ -220,11 +220,11 @@ def _map(table: pd.DataFrame) -> dict[str, Any]:
     return {
         "cells": _columns(("layer", "line", "panel"), rows),
         "names": {name: about(name).label for name in kernels},
-        "zeros": cells.ZEROS,
-        "widths": cells.COLUMNS,
+        "zeros": nearby.ZEROS,
+        "widths": nearby.WIDTHS,
         "steps": STEPS,
         "mark": MARK,
-        "homes": [f"{rows} × {inner}" for rows, inner in cells.SIZES],
+        "homes": [f"{rows} × {inner}" for rows, inner in nearby.SIZES],
     }
 
 

@@ -19,7 +19,7 @@ from nnzbench.report.page import Crossings, Page, View
 from nnzbench.report.tables import CARDS, crossings
 from nnzbench.report.text import GAP, markdown, number
 from nnzbench.results.groups import Group
-from nnzbench.results.records.files import has_records
+from nnzbench.results.records.folder import has_records
 from nnzbench.results.result_set import each, load
 from nnzbench.results.selector import FP16, Selector, best_dense, own, written_here
 from nnzbench.results.table import Comparison, pairs

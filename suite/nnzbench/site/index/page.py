@@ -24,8 +24,8 @@ from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.page import Page, View
 from nnzbench.report.tables import MARK
 from nnzbench.report.text import GAP, POLICIES, commit, environment, gpu_name, recorded_on
-from nnzbench.results import cells, table
-from nnzbench.results.records.files import records_file
+from nnzbench.results import nearby, table
+from nnzbench.results.records.folder import records_file
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, load
 from nnzbench.site.generations.page import FOLDER as GENERATIONS
@@ -139,9 +139,9 @@ def render(
         points=f"{math.prod(map(len, (grid.SIZES, grid.SIZES, grid.WIDTHS, grid.SHARES))):,}",
         encoded=html_data.encode(data),
         map={
-            "zeros": cells.ZEROS,
-            "widths": cells.COLUMNS,
-            "panels": list(dict.fromkeys(cells.SIZES.values())),
+            "zeros": nearby.ZEROS,
+            "widths": nearby.WIDTHS,
+            "panels": list(dict.fromkeys(nearby.SIZES.values())),
             "colours": COLOURS,
             "steps": [f"{step:g}" for step in STEPS],
             "one": STEPS.index(1) + 1,

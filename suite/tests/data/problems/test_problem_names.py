@@ -9,7 +9,7 @@ import pytest
 from nnzbench.core import paths
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.problem import batch_of, case_of, name_of, parse, stem_of
-from nnzbench.results.records.files import folders, records_file
+from nnzbench.results.records.folder import folders, records_file
 
 COLLECTION = re.compile(r"_b(\d+)_\d+x\d+x\d+_")
 

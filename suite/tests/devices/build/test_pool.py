@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -119,21 +120,19 @@ def test_a_slow_program_is_stopped_and_the_others_go_on(cache):
 
 
 @pytest.mark.parametrize(
-    ("patience", "told", "stopped"), [(1e4, True, False), (2.0, True, True), (1e4, False, True)], ids=str
+    ("work", "patience", "status"),
+    [("while True: pass", 1e4, -signal.SIGPROF), ("time.sleep(60)", 2, -signal.SIGALRM), ("time.sleep(0.3)", 1e4, 0)],
 )
-def test_a_program_that_waits_for_a_processor_is_given_time(cache, monkeypatch, patience, told, stopped):
-    """As if the process got nothing of the processors for a while, or nothing told what it got."""
-    asked: list[int] = []
-
-    def processor_s(process):
-        asked.append(process)
-        return 0.0 if told else None
-
-    monkeypatch.setattr(pool.host, "processor_s", processor_s)
-    monkeypatch.setattr(pool, "PATIENCE", patience)
-    ((_, result),) = compile_many(ptx_jobs([slow_ptx(3_000)], "sm_90"), workers=1, timeout_s=0.1)
-    assert isinstance(result, CompileTimeout) == stopped
-    assert len(set(asked)) == 1
+def test_a_program_is_limited_by_processors_time_and_many_times_that_by_the_clock(work, patience, status):
+    code = f"""
+import time
+from nnzbench.devices.build import pool
+pool.PATIENCE = {patience}
+with pool._limited(0.1):
+    {work}
+time.sleep(0.2)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == status
 
 
 def test_a_compiler_that_the_system_ends_says_nothing_of_its_program(cache):
@@ -210,7 +209,7 @@ def test_a_worker_whose_parent_died_ends_in_silence():
         worker.stdout.readline()
         worker.stdout.close()
         program = Program("ptx", "early", "no program", "sm_80", [], {})
-        worker.stdin.write(json.dumps(asdict(program)) + "\n")
+        worker.stdin.write(json.dumps([asdict(program), None]) + "\n")
         worker.stdin.close()
         assert worker.stderr.read() == ""
 

@@ -23,10 +23,10 @@ from nnzbench.advise.recorded import Recorded
 from nnzbench.core import paths
 from nnzbench.kernels.registry import about
 from nnzbench.results import nearby
-from nnzbench.results.cells import cells
 from nnzbench.results.data import Data
+from nnzbench.results.nearby import cells
 from nnzbench.results.records import describe
-from nnzbench.results.records.files import has_records
+from nnzbench.results.records.folder import has_records
 from nnzbench.results.result_set import load
 from nnzbench.results.selector import dense_of
 from nnzbench.results.table import Comparison, compare
