@@ -148,7 +148,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
 
 def division(frame: pd.DataFrame) -> str:
     """How a set's times were chosen, for who compares sets: by rules alone, or as the fastest that tuning finds."""
-    every, cut = set(frame["problem"]), set(frame.loc[frame["search"] != "all", "problem"])
+    every, cut = set(frame["problem"].unique()), set(frame.loc[frame["search"] != "all", "problem"].unique())
     if not cut:
         return "tuned: every candidate of every kernel was tried"
     if cut == every:
@@ -241,7 +241,7 @@ def _pruned(frame: pd.DataFrame) -> Iterator[str]:
     """Says on how many problems a dense product is timed on the pruned matrix alone."""
     dense = frame["kernel"].isin(PRODUCTS) & frame["work"].eq("dense")
     timed = frame[dense & frame["op"].isin(("spmm", "spmv")) & frame["median_us"].notna()]
-    alone = set(timed["problem"]) - set(timed.loc[timed["weights"] == "unpruned", "problem"])
+    alone = set(timed["problem"].unique()) - set(timed.loc[timed["weights"] == "unpruned", "problem"].unique())
     if alone:
         yield (
             f"On {len(alone)} of {timed['problem'].nunique()} problems dense products are timed with the pruned matrix "

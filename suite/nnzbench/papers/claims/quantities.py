@@ -168,7 +168,7 @@ class Records:
     def _wrong(self, asked: Quantity, policy: str) -> set[str]:
         """Cases of which a library as the baseline has a wrong result: there is nothing to compare with."""
         data, library = self.data(asked.experiment), asked.baseline and replace(asked.baseline, roles=LIBRARY)
-        if data is None or library is None or asked.of != "times":
+        if data is None or library is None or asked.of != "times" or data.wrong.empty:
             return set()
         rows = rows_of(data.wrong[data.wrong["policy"] == policy], library, "wrong")
         if rows.empty:

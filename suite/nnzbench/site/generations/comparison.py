@@ -126,18 +126,11 @@ def level_of_case(case: str, sparsity: float) -> float:
 
 
 _RECORDED = [
-    "gpu",
-    "experiment",
-    "problem",
-    "kernel",
-    "policy",
-    "math",
-    "op",
-    "dtype",
-    "pattern_hash",
-    "bytes",
-    "floor_us",
-]
+    "gpu", "experiment", "problem", "kernel", "policy", "math", "op", "dtype", "pattern_hash", "bytes", "floor_us",
+]  # fmt: skip
+
+
+_SIZES = ["kernel", "shape", "op", "m", "k", "n", "nnz"]
 
 
 def _measured(results: ResultSet) -> pd.DataFrame:
@@ -156,7 +149,7 @@ def _measured(results: ResultSet) -> pd.DataFrame:
         paper="",
         case=cases,
         level=[level_of_case(*one) for one in zip(cases, rows["sparsity"], strict=True)],
-        flops=rows["flops"] * [_executed_over_useful(row) for row in each(rows)],
+        flops=rows["flops"] * [_executed_over_useful(row) for row in each(rows[_SIZES])],
         share_of_limit=rows["limit_share"],
         kernel_role=rows["role"],
         untuned=rows["kernel"].where(rows["cut_short"] != "", ""),
