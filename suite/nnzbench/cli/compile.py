@@ -294,22 +294,26 @@ class Wanted:
         return {*entries, *((can, value) for value in values)}
 
 
+def _wanted(kernel: Kernel, arch: str) -> Iterator[Wanted]:
+    """Each variant's programs, once. Raises `Unsupported` where the kernel does not take the architecture."""
+    seen = set()
+    for plan in sample_plans(kernel, arch):
+        for stage in plan.stages():
+            job = Job.of(stage, arch)
+            if (plan.variant, job.identity()) not in seen:
+                seen.add((plan.variant, job.identity()))
+                yield Wanted(kernel.name, plan.variant, job, stage.launches)
+
+
 def programs_of(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[Wanted], dict[tuple[str, str], str]]:
-    """What to compile, each variant's program once, and why a kernel does not support an architecture, by both."""
+    """What to compile, and why a kernel does not support an architecture, by both."""
     wanted: list[Wanted] = []
     refused: dict[tuple[str, str], str] = {}
-    for kernel in chosen:
-        for arch in arches:
-            seen = set()
-            try:
-                for plan in sample_plans(kernel, arch):
-                    for stage in plan.stages():
-                        job = Job.of(stage, arch)
-                        if (plan.variant, job.identity()) not in seen:
-                            seen.add((plan.variant, job.identity()))
-                            wanted.append(Wanted(kernel.name, plan.variant, job, stage.launches))
-            except Unsupported as reason:
-                refused[kernel.name, arch] = str(reason)
+    for kernel, arch in itertools.product(chosen, arches):
+        try:
+            wanted.extend(_wanted(kernel, arch))
+        except Unsupported as reason:
+            refused[kernel.name, arch] = str(reason)
     return wanted, refused
 
 
@@ -325,9 +329,7 @@ def first_look(chosen: Sequence[Kernel], arches: Iterable[str], count: int) -> l
 
 def _first(kernel: Kernel, arch: str) -> Wanted | None:
     with suppress(Unsupported):
-        for plan in sample_plans(kernel, arch):
-            stage = plan.stages()[0]
-            return Wanted(kernel.name, plan.variant, Job.of(stage, arch), stage.launches)
+        return next(_wanted(kernel, arch), None)
     return None
 
 

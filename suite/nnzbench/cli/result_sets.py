@@ -20,7 +20,7 @@ from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.records.table_files import Form
 from nnzbench.results.result_set import each
-from nnzbench.results.runs import Comparison, changed, compare_files, compare_with_results
+from nnzbench.results.runs import changed, compare_files, compare_with_results
 from nnzbench.site.contribute.validate import Finding, find_sets
 from nnzbench.site.contribute.validate import validate as findings_of
 
@@ -48,16 +48,16 @@ def compare(ctx: click.Context, before: Path, after: Path | None, everything: bo
     Exit status 1 if any row is SLOWER or FAILED, 2 where the runs have no row in common.
     """
     result = compare_files(before, after) if after else compare_with_results(before, paths.results())
-    if not result.rows:
+    if result.rows.empty:
         raise RecordError(
             f"nothing to compare: none of the {result.only_before} times of {before} has its row in "
             f"{after or paths.results()}"
         )
     if as_json:
         counts = {**result.counts, "only_before": result.only_before, "only_after": result.only_after}
-        click.echo(json.dumps({"counts": counts, "rows": [_row(row) for row in result.rows]}, indent=2))
+        click.echo(json.dumps({"counts": counts, "rows": [_row(row) for row in each(result.rows)]}, indent=2))
     else:
-        for row in result.rows:
+        for row in each(result.rows):
             if everything or row.verdict != "SAME":
                 click.echo(_line(row))
         for which, counts in (("", result.counts), ("of each kernel's fastest: ", result.fastest)):
@@ -76,26 +76,24 @@ def compare(ctx: click.Context, before: Path, after: Path | None, everything: bo
         ctx.exit(1)
 
 
-def _row(row: Comparison) -> dict[str, Any]:
+def _row(row: Any) -> dict[str, Any]:
     names = ("experiment", "problem", "dtype", "kernel", "variant", "policy")
-    return {name: getattr(row.before, name) for name in names} | {
-        "before_us": row.before.median_us,
-        "after_us": row.after.median_us,
-        "ratio": row.ratio,
-        "ratio_low": row.low,
-        "ratio_high": row.high,
+    told = {"before_us": row.median_us, "after_us": row.median_us_after, "ratio": row.ratio}
+    told |= {"ratio_low": row.low, "ratio_high": row.high}
+    return {name: getattr(row, name) for name in names} | {
+        **{name: None if math.isnan(one) else one for name, one in told.items()},
         "verdict": row.verdict,
-        "reason": row.after.reason if row.verdict == "FAILED" else "",
+        "reason": row.reason_after if row.verdict == "FAILED" else "",
     }
 
 
-def _line(row: Comparison) -> str:
-    a, b = row.before, row.after
-    where = f"{row.verdict:8}{a.experiment} {a.problem} {a.dtype} {a.kernel} {a.variant} {a.policy}: {a.median_us:g} us"
-    if row.ratio is None or row.low is None or row.high is None:
-        return f"{where} -> {b.status}: {b.reason}"
+def _line(row: Any) -> str:
+    of = f"{row.experiment} {row.problem} {row.dtype} {row.kernel} {row.variant} {row.policy}"
+    where = f"{row.verdict:8}{of}: {row.median_us:g} us"
+    if row.verdict == "FAILED":
+        return f"{where} -> {row.status_after}: {row.reason_after}"
     change, low, high = (f"{100 * (ratio - 1):+.1f} %" for ratio in (row.ratio, row.low, row.high))
-    return f"{where} -> {b.median_us:g} us ({change}, {low} to {high})"
+    return f"{where} -> {row.median_us_after:g} us ({change}, {low} to {high})"
 
 
 @click.command("validate")

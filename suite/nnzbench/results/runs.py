@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nnzbench.results.crossover import times_as_fast
+import numpy as np
+import pandas as pd
+
 from nnzbench.results.records import shown
 from nnzbench.results.records.beside import ENVIRONMENTS
 from nnzbench.results.records.folder import folders, records_file
-from nnzbench.results.records.record import NOT_TIMED, Record, RecordError, read_table, records_of
+from nnzbench.results.records.record import KEY, NOT_TIMED, RecordError, read_frame
+from nnzbench.results.records.selection import least
 from nnzbench.results.result_set import ResultSet, geometric_mean, load, read_environments
 from nnzbench.results.selector import standing
 
@@ -41,59 +43,39 @@ RESOLUTION_US = {"hot": 0.025, "cold": 0.25, "stream": 0.025, "loop": 0.025}
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One key present in both runs. `ratio` is B's median over A's, None where B has no time.
-
-    `low` and `high` bound the ratio by the medians' intervals: what the samples of the two runs leave open.
-    """
-
-    before: Record
-    after: Record
-    verdict: Verdict
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class Comparisons:
     """All keys timed in A and present in B, and how many were in one run only."""
 
-    rows: tuple[Comparison, ...]
+    rows: pd.DataFrame
+    """A line per key with A's columns and, `_after`, B's; `verdict`; `ratio`, B's median over A's, NaN where B has no
+    time; `low` and `high`, its bounds by the medians' intervals: what the samples of the two runs leave open."""
     only_before: int
     only_after: int
 
     @property
     def counts(self) -> dict[str, int]:
-        return dict(Counter(row.verdict for row in self.rows))
+        return dict(Counter(self.rows["verdict"]))
 
     @property
     def fastest(self) -> dict[str, int]:
         """The same of those that were the fastest of their kernel before."""
-        least: dict[tuple[str, ...], Comparison] = {}
-        for row in sorted(self.rows, key=lambda row: -(row.before.median_us or 0.0)):
-            one = row.before
-            least[one.gpu, one.experiment, one.problem, one.dtype, one.kernel, one.device, one.math, one.policy] = row
-        return dict(Counter(row.verdict for row in least.values()))
+        contest = ["gpu", "experiment", "problem", "dtype", "kernel", "device", "math", "policy"]
+        return dict(Counter(least(self.rows, contest)["verdict"]))
 
     def moved(self) -> list[tuple[str, int, float, float, float, int]]:
         """By kernel and policy: rows, geometric mean, least and most of their times after over before, and how many are
         not the SAME. What moved most first."""
-        of: dict[str, list[Comparison]] = {}
-        for row in self.rows:
-            if row.ratio is not None:
-                of.setdefault(f"{row.before.kernel} {row.before.policy}", []).append(row)
         found = []
-        for name, rows in of.items():
-            ratios = [row.ratio for row in rows if row.ratio is not None]
-            other = sum(row.verdict != "SAME" for row in rows)
-            found.append((name, len(rows), geometric_mean(ratios), min(ratios), max(ratios), other))
+        for (kernel, policy), some in self.rows.dropna(subset=["ratio"]).groupby(["kernel", "policy"], sort=False):
+            ratios, other = some["ratio"], int((some["verdict"] != "SAME").sum())
+            ends = geometric_mean(ratios), float(ratios.min()), float(ratios.max())
+            found.append((f"{kernel} {policy}", len(some), *ends, other))
         return sorted(found, key=lambda one: -abs(math.log(one[2])))
 
     @property
     def regressed(self) -> bool:
         """Whether anything got slower or stopped being correct."""
-        return any(row.verdict in ("SLOWER", "FAILED") for row in self.rows)
+        return bool(self.rows["verdict"].isin(["SLOWER", "FAILED"]).any())
 
 
 def compare_files(before: Path, after: Path) -> Comparisons:
@@ -102,10 +84,10 @@ def compare_files(before: Path, after: Path) -> Comparisons:
     Raises `RecordError` where one has no rows or the GPUs differ.
     """
     a, b = _read(before), _read(after)
-    old, new = (", ".join(sorted({gpu for gpu, _ in _measured(run)})) for run in (a, b))
+    old, new = (", ".join(sorted(run["gpu"].unique())) for run in (a, b))
     if old != new:
         raise RecordError(f"{before} was measured on {old} and {after} on {new}: only runs on one GPU compare")
-    return compare(_records(a), _records(b))
+    return compare(a, b)
 
 
 def compare_with_results(before: Path, results: Path) -> Comparisons:
@@ -114,19 +96,48 @@ def compare_with_results(before: Path, results: Path) -> Comparisons:
     Raises `RecordError` where one has no rows.
     """
     a = _read(before)
-    there = [folder for folder in sorted(results / gpu / name for gpu, name in _measured(a)) if folder.is_dir()]
+    of = a[["gpu", "experiment"]].drop_duplicates().itertuples(index=False, name=None)
+    there = [folder for folder in sorted(results / gpu / name for gpu, name in of) if folder.is_dir()]
     if not there:
         raise RecordError(f"{results} has no run of the experiments and the GPU of {before}: name the run to compare")
-    return compare(_records(a), _records([table for folder in there for table in _read(folder)]))
+    return compare(a, pd.concat(map(_read, there)))
 
 
-def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
+def compare(before: pd.DataFrame, after: pd.DataFrame) -> Comparisons:
     """Compares rows with equal keys; only rows timed in `before` can regress."""
-    a = {(record.gpu, *record.key): record for record in before if record.median_us is not None}
-    new = {(record.gpu, *record.key): record for record in after if not record.reason.startswith(NOT_TIMED)}
-    rows = tuple(_judge(record, new[key]) for key, record in a.items() if key in new)
-    only_after = sum(1 for key, record in new.items() if record.median_us is not None and key not in a)
-    return Comparisons(rows, len(a) - len(rows), only_after)
+    key = ["gpu", *KEY]
+    old = before[before["median_us"].notna()].drop_duplicates(key, keep="last")
+    new = after[~after["reason"].str.startswith(NOT_TIMED)].drop_duplicates(key, keep="last")
+    rows = _judged(old.merge(new, on=key, suffixes=("", "_after")))
+    only_after = new["median_us"].notna().sum() - rows["median_us_after"].notna().sum()
+    return Comparisons(rows, len(old) - len(rows), int(only_after))
+
+
+def _judged(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with what is said of them. A difference stands where it is one in SM clock cycles, too."""
+    ratio, most = rows["median_us_after"] / rows["median_us"], 1 + DIFFERENT_BEYOND
+    (least_old, most_old), (least_new, most_new) = _interval(rows, ""), _interval(rows, "_after")
+    low, high = least_new / most_old, most_new / least_old
+    cycles = (ratio * rows["sm_clock_mhz_after"] / rows["sm_clock_mhz"]).fillna(ratio)
+    within = np.log1p(rows["policy"].map(SAME_WITHIN).astype(float).fillna(0.0))
+    verdicts: dict[Verdict, Any] = {
+        "FAILED": ratio.isna(),
+        "SLOWER": np.minimum(low, cycles) > most,
+        "FASTER": np.maximum(high, cycles) < 1 / most,
+        "UNCLEAR": (low > most) | (high < 1 / most),
+        "SAME": np.abs(np.log(ratio)) <= within,
+    }
+    words = np.select([*verdicts.values()], [*verdicts], "UNCLEAR")
+    return rows.assign(ratio=ratio, low=low, high=high, verdict=words)
+
+
+def _interval(rows: pd.DataFrame, run: str) -> tuple[Any, Any]:
+    """Intervals of the medians, microseconds, from quartiles and sample count (a normal's IQR is 1.349 sigma)."""
+    median = rows[f"median_us{run}"]
+    spread = rows[f"q3_us{run}"].fillna(median) - rows[f"q1_us{run}"].fillna(median)
+    error = 1.2533 * spread / 1.349 / np.sqrt(rows[f"samples{run}"].fillna(1))
+    half = Z * error + rows["policy"].map(RESOLUTION_US).astype(float).fillna(0.0)
+    return np.maximum(median - half, median * 1e-3), median + half
 
 
 def reproduced(results: ResultSet) -> tuple[ResultSet, int, int] | None:
@@ -137,7 +148,7 @@ def reproduced(results: ResultSet) -> tuple[ResultSet, int, int] | None:
         return None
     key, again = ["problem", "dtype", "kernel", "variant", "policy"], load(other)
     rows = standing(results.frame).merge(again.frame[again.frame["status"] == "ok"], on=key, suffixes=("", "_again"))
-    within = rows["policy"].map(SAME_WITHIN).fillna(0.0)
+    within = rows["policy"].map(SAME_WITHIN).astype(float).fillna(0.0)
     off = (rows["median_us_again"].map(math.log) - rows["median_us"].map(math.log)).abs()
     return again, len(rows), int((off <= within.map(math.log1p)).sum())
 
@@ -162,48 +173,9 @@ def _software(path: Path) -> dict[str, str]:
     return {name: " and ".join(sorted(versions)) for name, versions in found.items()}
 
 
-def _read(path: Path) -> list[Any]:
-    """Its records as Arrow tables: taking their rows apart takes ten times as long as reading them."""
+def _read(path: Path) -> pd.DataFrame:
     files = [records_file(folder) for folder in folders(path)] if path.is_dir() else [path]
-    tables = [read_table(file) for file in files]
-    if not any(table.num_rows for table in tables):
+    rows = pd.concat([shown.frame(read_frame(file)) for file in files]) if files else pd.DataFrame()
+    if rows.empty:
         raise RecordError(f"{path}: no records to compare")
-    return tables
-
-
-def _measured(tables: Iterable[Any]) -> set[tuple[str, str]]:
-    """GPUs and experiments."""
-    pairs = [pair for table in tables for pair in table.group_by(["gpu", "experiment"]).aggregate([]).to_pylist()]
-    return {(shown.inert(one["gpu"]), shown.inert(one["experiment"])) for one in pairs}
-
-
-def _records(tables: Iterable[Any]) -> list[Record]:
-    return [record for table in tables for record in shown.records(records_of(table))]
-
-
-def _judge(before: Record, after: Record) -> Comparison:
-    """A difference stands where it is one in SM clock cycles, too."""
-    assert before.median_us is not None
-    if after.median_us is None:
-        return Comparison(before, after, "FAILED")
-    ratio, limit = times_as_fast(before.median_us, after.median_us), 1 + DIFFERENT_BEYOND
-    old, new = _interval(before), _interval(after)
-    low, high = times_as_fast(old[1], new[0]), times_as_fast(old[0], new[1])
-    clocks = before.sm_clock_mhz, after.sm_clock_mhz
-    cycles = ratio * clocks[1] / clocks[0] if clocks[0] and clocks[1] else ratio
-    verdict: Verdict = "UNCLEAR"
-    if low > limit or high < 1 / limit:
-        verdict = "SLOWER" if min(low, cycles) > limit else "FASTER" if max(high, cycles) < 1 / limit else "UNCLEAR"
-    elif abs(math.log(ratio)) <= math.log1p(SAME_WITHIN.get(before.policy, 0.0)):
-        verdict = "SAME"
-    return Comparison(before, after, verdict, ratio, low, high)
-
-
-def _interval(record: Record) -> tuple[float, float]:
-    """Interval of the median, microseconds, from quartiles and sample count (a normal's IQR is 1.349 sigma)."""
-    assert record.median_us is not None
-    median = record.median_us
-    spread = (record.q3_us or median) - (record.q1_us or median)
-    error = 1.2533 * spread / 1.349 / math.sqrt(record.samples or 1)
-    half = Z * error + RESOLUTION_US.get(record.policy, 0.0)
-    return max(median - half, median * 1e-3), median + half
+    return rows

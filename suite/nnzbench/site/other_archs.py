@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnzbench.core import paths
 from nnzbench.core.architectures import ARCHITECTURES, number
 from nnzbench.report.text import GAP, checks, checks_table, gpu_name, markdown, recorded_on
 from nnzbench.results.records import shown
 from nnzbench.results.records.folder import BELOW, checked_arch, folders, records_file, refuse_links
-from nnzbench.results.records.record import Record, is_fault, read_records
-from nnzbench.results.result_set import read_environment
+from nnzbench.results.records.record import is_fault
+from nnzbench.results.result_set import each, read_environment
 
 INTRO = """\
 Plans were made for {arch} ({part}: its tilings, its shared memory and other limits), compiled to the PTX of {arch}, so
@@ -29,7 +29,7 @@ class Checked(NamedTuple):
     """One experiment's rows of one architecture."""
 
     folder: Path
-    rows: list[Record]
+    rows: list[Any]
 
 
 def write(reports: Path, gpu: str) -> list[Path]:
@@ -38,7 +38,7 @@ def write(reports: Path, gpu: str) -> list[Path]:
     for folder in folders(reports / gpu, f"*/{BELOW}sm_*/**"):
         path = records_file(folder)
         refuse_links(path, folder, folder.parent, folder.parent.parent)
-        found.setdefault(checked_arch(folder), []).append(Checked(folder, shown.records(read_records(path))))
+        found.setdefault(checked_arch(folder), []).append(Checked(folder, [*each(shown.read(path))]))
     written = []
     for arch in sorted(found, key=number):
         path = reports / gpu / f"{BELOW}{arch}" / "README.md"

@@ -7,10 +7,8 @@ Templates of HTML escape besides, and commands are quoted (`report.text`).
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pandas as pd
 
 from nnzbench.results.records.beside import tunings
 from nnzbench.results.records.describe import searched
-from nnzbench.results.records.record import Record, read_frame, read_some
+from nnzbench.results.records.record import read_frame, read_some
 
 LONGEST = 400
 """Characters of a text, such as a reason."""
@@ -57,17 +55,6 @@ def read(path: Path, some: Sequence[str] | None = None) -> pd.DataFrame:
     if path.suffix == ".csv":
         rows = rows.assign(**searched(rows, tunings(path.parent)))
     return frame(rows)
-
-
-def records(rows: Iterable[Record]) -> list[Record]:
-    """The rows with inert texts."""
-    names = [field.name for field in dataclasses.fields(Record) if field.type == "str"]
-    safe = functools.cache(inert)  # most texts are those of other rows too, and inert: all rows anew take a minute
-    out = []
-    for row in rows:
-        changed: dict[str, Any] = {name: text for name in names if (text := safe(was := getattr(row, name))) != was}
-        out.append(dataclasses.replace(row, **changed) if changed else row)
-    return out
 
 
 def snapshot(found: dict[str, Any]) -> dict[str, Any]:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
+
+import numpy as np
+import pandas as pd
 
 from nnzbench.core import paths
 from nnzbench.results.records.folder import folders, records_file
-from nnzbench.results.records.record import Record, RecordError, read_frame, read_records
+from nnzbench.results.records.record import RecordError, frame_of, read_frame
 
 REAL = ("dlmc:", "weights:")
 """Sources that are the same file on every machine."""
@@ -31,13 +33,12 @@ def matrix(source: str, op: str, shape: str) -> Matrix:
     return source, shape if op.startswith("conv") else ""
 
 
-def faults(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
+def faults(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
     """Where real matrices of the set in `folder` have another pattern than in a set of `reports/`, of whatever GPU.
 
     A set that lies there itself is compared with the others. Without published records there is nothing to say.
     """
-    made = [row for row in rows if row.pattern_hash and row.source.startswith(REAL)]
-    mine = {matrix(row.source, row.op, row.shape): row.pattern_hash for row in made}
+    mine = _real(rows)
     other: dict[Matrix, str] = {}
     for name, patterns in _elsewhere(folder) if mine else ():
         for key in patterns.keys() & mine.keys():
@@ -46,6 +47,15 @@ def faults(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
     if other:
         count = f"{len(other)} of its {len(mine)} real matrices"
         yield f"the pattern of {count} is not that of published records: {other[min(other)]}"
+
+
+def _real(rows: pd.DataFrame) -> dict[Matrix, str]:
+    """The patterns of the real matrices."""
+    made = rows.loc[(rows["pattern_hash"] != "") & rows["source"].str.startswith(REAL)]
+    found: dict[Matrix, str] = {}
+    for source, op, shape, pattern in made[["source", "op", "shape", "pattern_hash"]].drop_duplicates().to_numpy():
+        found.setdefault(matrix(source, op, shape), pattern)
+    return found
 
 
 def _elsewhere(folder: Path) -> Iterator[tuple[str, Mapping[Matrix, str]]]:
@@ -62,19 +72,12 @@ def _elsewhere(folder: Path) -> Iterator[tuple[str, Mapping[Matrix, str]]]:
 def _patterns(path: Path, _changed: int, _size: int) -> Mapping[Matrix, str]:
     """Of the real matrices of a file; none where it breaks the schema, which is a fault of that set alone."""
     try:
-        rows = read_frame(path)
+        return _real(read_frame(path))
     except (OSError, RecordError):
         return {}
-    rows = rows.loc[
-        (rows["pattern_hash"] != "") & rows["source"].str.startswith(REAL), ["source", "op", "shape", "pattern_hash"]
-    ]
-    found: dict[Matrix, str] = {}
-    for source, op, shape, pattern in rows.drop_duplicates().itertuples(index=False):
-        found.setdefault(matrix(source, op, shape), pattern)
-    return found
 
 
-Key = tuple[str, str, str, str, str]
+KEY = ["problem", "dtype", "kernel", "policy", "math"]
 LEAST = 8
 """Problems in common from which on a median is told of."""
 SAME_GPU, OTHER_GPU = 1.25, 3.0
@@ -83,50 +86,39 @@ COPIED = 2e-3
 """Of the middle half of such ratios, relative width: two runs of one build differ by more."""
 
 
-def notes(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
+def notes(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
     """Sentences on the set in `folder`; none without a recorded set of its experiment, or with a few rows alone."""
-    mine = _selected(rows)
-    for other in _recorded(rows[0].experiment, rows[0].gpu):
+    mine, (experiment, gpu) = _selected(rows), rows[["experiment", "gpu"]].iloc[0]
+    for other in _recorded(experiment, gpu):
         if other.resolve() == folder.resolve():
             continue
-        theirs = _read(other, records_file(other).stat().st_mtime_ns)
-        name = other.relative_to(paths.reports()).as_posix()
-        same = other.parent.name == rows[0].gpu
-        ratios: dict[str, list[float]] = defaultdict(list)
-        plain = []
-        for key in mine.keys() & theirs.keys():
-            if expected := _expected(mine[key], theirs[key], same):
-                ratios[key[2]].append(math.log((mine[key].median_us or 0) / expected))
-                plain.append(math.log(mine[key].median_us or 1) - math.log(theirs[key].median_us or 1))
-        every = [one for some in ratios.values() for one in some]
-        if len(every) < LEAST:
+        name, same = other.relative_to(paths.reports()).as_posix(), other.parent.name == gpu
+        both = mine.merge(_read(other, records_file(other).stat().st_mtime_ns), on=KEY, suffixes=("", "_there"))
+        expected = both["median_us_there"] if same else _expected(both)
+        both = both.assign(off=np.log(both["median_us"] / expected)).dropna(subset="off")
+        if len(both) < LEAST:
             continue
-        low, middle, high = quantiles(plain, n=4)
+        low, middle, high = quantiles(np.log(both["median_us"] / both["median_us_there"]), n=4)
         if high - low < COPIED:
             yield f"half of its times are those of {name} times {math.exp(middle):.4g}, closer than two runs are"
-        whole, most = median(every), math.log(SAME_GPU if same else OTHER_GPU)
+        whole, most = both["off"].median(), math.log(SAME_GPU if same else OTHER_GPU)
         if abs(whole) > most:
             yield f"its times are {math.exp(whole):.2g} of what {name} and the rooflines of both lead to expect"
-        for kernel, some in sorted(ratios.items()):
-            if len(some) >= LEAST and abs(off := median(some) - whole) > most:
+        for kernel, some in both.groupby("kernel")["off"]:
+            if len(some) >= LEAST and abs(off := some.median() - whole) > most:
                 yield f"the times of `{kernel}` are {math.exp(off):.2g} of what the other kernels' and {name} say"
 
 
-def _selected(rows: Sequence[Record]) -> dict[Key, Record]:
-    return {
-        (row.problem, row.dtype, row.kernel, row.policy, row.math): row
-        for row in rows
-        if row.selected and row.median_us is not None and row.limit_us is not None and row.floor_us is not None
-    }
+def _selected(rows: pd.DataFrame) -> pd.DataFrame:
+    """What stands for its kernel, where its roofline is known."""
+    return rows.loc[rows["selected"].astype(bool), [*KEY, "median_us", "limit_us", "floor_us"]].dropna()
 
 
-def _expected(mine: Record, theirs: Record, same: bool) -> float:
-    """Of my time; 0 where nothing can be said."""
-    us, limit, floor = theirs.median_us or 0, theirs.limit_us or 0, theirs.floor_us or 0
-    if same:
-        return us
-    above = (mine.limit_us or 0) - (mine.floor_us or 0)
-    return (mine.floor_us or 0) + (us - floor) * above / (limit - floor) if us > floor < limit and above > 0 else 0
+def _expected(both: pd.DataFrame) -> pd.Series[float]:
+    """Of my times; NaN where nothing can be said."""
+    mine, theirs = (both[f"limit_us{of}"] - both[f"floor_us{of}"] for of in ("", "_there"))
+    above = both["median_us_there"] - both["floor_us_there"]
+    return (both["floor_us"] + above * mine / theirs).where((above > 0) & (mine > 0) & (theirs > 0))
 
 
 def _recorded(experiment: str, gpu: str) -> list[Path]:
@@ -136,8 +128,8 @@ def _recorded(experiment: str, gpu: str) -> list[Path]:
 
 
 @functools.cache
-def _read(folder: Path, _changed: int) -> dict[Key, Record]:
+def _read(folder: Path, _changed: int) -> pd.DataFrame:
     try:
-        return _selected(read_records(records_file(folder)))
+        return _selected(read_frame(records_file(folder)))
     except (OSError, RecordError):
-        return {}
+        return _selected(frame_of(()))

@@ -83,7 +83,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         *snapshots.errors(rows),
         *physics.faults(frame, found),
         *physics.sources(rows),
-        *published.faults(folder, rows),
+        *published.faults(folder, frame),
         *_beside(folder, rows, windows),
         *snapshots.faults(found, rows[0].gpu),
         *kit.faults(folder),
@@ -94,7 +94,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     named = {row.environment for row in rows} | {one.environment for one in windows}
     unused = sorted(environments.keys() - named)
     told = f"its division is {division(frame)}"
-    return faults, [told, *_incomplete(rows, frame), *published.notes(folder, rows), *snapshots.notes(found, unused)]
+    return faults, [told, *_incomplete(rows, frame), *published.notes(folder, frame), *snapshots.notes(found, unused)]
 
 
 def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
