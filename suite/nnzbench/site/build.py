@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import multiprocessing.context
 import re
@@ -178,13 +179,19 @@ def each_done(jobs: Sequence[Job], workers: int, progress: RunProgress) -> Itera
     with ExitStack() as stack:
         calls: Sequence[Callable[[], Any]] = [partial(job.call, *job.arguments) for job in jobs]
         if workers > 1 and len(jobs) >= MANY:
-            pool = ProcessPoolExecutor(min(workers, len(jobs)), _context())
+            pool = ProcessPoolExecutor(min(workers, len(jobs)), _context(), _keep_what_is_loaded)
             stack.callback(pool.shutdown, cancel_futures=True)
             calls = [one.result for one in [pool.submit(call) for call in reversed(calls)][::-1]]
         for job, call in zip(jobs, calls, strict=True):
             progress.step(job.name)
             yield call()
             progress.advance()
+
+
+def _keep_what_is_loaded() -> None:
+    """What is imported stays: looking it through for garbage was a fifth of the time of pages."""
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
 
 
 def _context() -> multiprocessing.context.BaseContext:

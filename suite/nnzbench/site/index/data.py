@@ -64,7 +64,7 @@ def short(value: object, digits: int = 4) -> float | None:
 def encode(data: Mapping[str, Any]) -> str:
     """Compressed JSON in letters that can stand in a script element; `unpack` of index.js reads it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
 class Part(NamedTuple):
