@@ -146,28 +146,10 @@ INTERCHANGEABLE = frozenset({"dlmc", "weights", "standin"})
 """Kinds of source that stand for one another: a real matrix, and what is generated where it is not on disk."""
 
 _NAME = re.compile(
-    r"(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
-    rf"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>{'|'.join(one for one in ITEM_BYTES if one != 'f32')}))?"
+    r"(?P<base>(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
+    r"_(?P<level>[0-9.]+))"
+    rf"_(?P<kind>[a-z_]+?)(?P<typed>_(?P<dtype>{'|'.join(one for one in ITEM_BYTES if one != 'f32')}))?"
 )
-
-
-@dataclass(frozen=True)
-class ProblemName:
-    """The parts of a name, each as it is written there."""
-
-    label: str
-    """The problem's row of its table, such as `dense_w1.2_pw05`."""
-    sizes: str
-    """`MxKxN`, or a convolution's shape."""
-    level: str
-    """Sparsity in percent."""
-    kind: str
-    """Where the pattern is from: the first word of a problem's source."""
-    dtype: str = "f32"
-
-    def __str__(self) -> str:
-        name = f"{self.label}_{self.sizes}_{self.level}_{self.kind}"
-        return name if self.dtype == "f32" else f"{name}_{self.dtype}"
 
 
 def batch_of(label: str) -> int:
@@ -179,15 +161,14 @@ def batch_of(label: str) -> int:
 def name_of(problem: Problem) -> str:
     """The name of a problem that has a label, sizes, a level, a source and a type."""
     sizes = str(problem.conv or f"{problem.m}x{problem.k}x{problem.n}")
-    level, kind = f"{100 * problem.sparsity:g}", problem.source.partition(":")[0]
-    return str(ProblemName(problem.label, sizes, level, kind, problem.dtype))
+    name = f"{problem.label}_{sizes}_{100 * problem.sparsity:g}_{problem.kind}"
+    return name if problem.dtype == "f32" else f"{name}_{problem.dtype}"
 
 
 @functools.cache
-def parse(name: str) -> ProblemName | None:
-    """The parts of a name; None for one that `name_of` does not write."""
-    found = _NAME.fullmatch(name)
-    return ProblemName(**{**found.groupdict(), "dtype": found["dtype"] or "f32"}) if found else None
+def parse(name: str) -> re.Match[str] | None:
+    """The parts of a name as it has them: label, sizes, level, kind, dtype; None for one `name_of` does not write."""
+    return _NAME.fullmatch(name)
 
 
 @functools.cache
@@ -197,10 +178,7 @@ def case_of(name: str) -> str:
     This tells whether a problem of a table was recorded, in each type. A name of another form is its own case.
     """
     parts = parse(name)
-    if parts is None:
-        return name
-    case = f"{parts.label}_{parts.sizes}_{parts.level}"
-    return case if parts.dtype == "f32" else f"{case}_{parts.dtype}"
+    return f"{parts['base']}{parts['typed'] or ''}" if parts else name
 
 
 @functools.cache
@@ -213,5 +191,4 @@ def stem_of(name: str) -> str:
     parts = parse(name)
     if parts is None:
         return name
-    stem = f"{parts.label}_{parts.sizes}_{parts.level}"
-    return stem if parts.kind in INTERCHANGEABLE else f"{stem}_{parts.kind}"
+    return parts["base"] if parts["kind"] in INTERCHANGEABLE else f"{parts['base']}_{parts['kind']}"

@@ -41,7 +41,7 @@ SIDES = {
 def stratum(problem: str) -> tuple[str, float]:
     """Pruning method and level of a problem, which its label starts with: `magnitude_pruning.0.9.body_...`."""
     parts = parse(problem)
-    found = re.fullmatch(ATTRIBUTES, parts.label) if parts else None
+    found = re.fullmatch(ATTRIBUTES, parts["label"]) if parts else None
     return (found["method"], float(found["pruned"])) if found else ("", math.nan)
 
 

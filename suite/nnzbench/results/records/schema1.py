@@ -64,8 +64,8 @@ def _each(rows: pd.DataFrame, keys: list[str], names: Iterable[str], of: Callabl
 def of_name(experiment: str, name: str, source: str) -> dict[str, Any]:
     """What a problem's name says, and its experiment's table of it."""
     parts = parse(name)
-    label = parts.label if parts else name
-    level = float(parts.level) if parts and re.fullmatch(r"\d{1,3}(\.\d{1,6})?", parts.level) else None
+    label = parts["label"] if parts else name
+    level = float(parts["level"]) if parts and re.fullmatch(r"\d{1,3}(\.\d{1,6})?", parts["level"]) else None
     kind = source.partition(":")[0]
     count, model, place = _lines(experiment).get(stem_of(name), (1, "", None))
     return dict(zip(_OF_NAME, (label, level, kind, batch_of(label), count, model, place), strict=True))

@@ -263,7 +263,7 @@ def _generated(row: Record) -> Iterator[str]:
     if parts is None or row.op not in get_args(Op):
         return
     op: Op = "sddmm" if row.op == "sddmm" else "spmm"
-    level = float(parts.level) / 100
+    level = float(parts["level"]) / 100
     try:
         matrix = load_sparse(Problem(row.experiment, row.problem, op, row.m, row.k, row.n, level, row.source))
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:  # numbers that fit no generator
