@@ -24,6 +24,7 @@ from nnzbench.report.page import (
     Page,
     Printed,
     RatioTable,
+    Rows,
     View,
 )
 from nnzbench.results.groups import Group
@@ -141,23 +142,20 @@ LARGE = tuple(Group(words="balanced zeros", where="pattern == 'balanced'", colum
 LARGE_PATTERNS = tuple(Group(words="a pattern each", cases=r"[a-z]+_(b\d_keep\d+)", columns=n) for n in BATCHES)
 
 
-def _ideal(view: View) -> pd.DataFrame | None:
+def _ideal(view: View) -> Rows:
     """Times of the balanced products beside what equation 9 allows them; the dense time is its median."""
-    balanced, rows = own(), []
+    balanced = own()
     cells = view.cells((balanced, CUBLAS), Group(where="pattern == 'balanced'"), view.policy)
     for (n, policy), some in cells.groupby(["n", "policy"], sort=False):
         times = some[some["subject"] == balanced.label]
         dense = float(some.loc[some["subject"] == CUBLAS.label, "median_us"].median())
         floor = float(view.frame.loc[view.frame["policy"] == policy, "floor_us"].median())
-        rows += [
-            {
+        for row in each(times):
+            yield {
                 "columns": str(n), "policy": policy, "zeros (%)": row.level, "balanced": row.median_us,
                 "ideal with an empty kernel's time": ideal_us(dense, row.level / 100, floor),
                 "ideal with 10 µs": ideal_us(dense, row.level / 100, OVERHEAD_US),
-            }
-            for row in each(times)
-        ]  # fmt: skip
-    return pd.DataFrame(rows) if rows else None
+            }  # fmt: skip
 
 
 def _printed_figure4(view: View) -> pd.DataFrame:

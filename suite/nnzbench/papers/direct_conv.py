@@ -9,7 +9,7 @@ import pandas as pd
 
 from nnzbench.core import paths
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Dots, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Dots, Made, Page, Printed, Rows, View
 from nnzbench.report.text import GAP
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
@@ -32,19 +32,21 @@ QUANTISERS = {
 """Of `datasets/codebook_loss.csv`: in words, bytes of a weight and its offset, padded, and whose time they take."""
 
 
-def _quantisers(view: View) -> pd.DataFrame:
+def _quantisers(view: View) -> Rows:
     """Errors of real pruned 3×3 layers under the paper's quantisers, beside the time of entries of that kind."""
     found = pd.read_csv(paths.datasets() / "codebook_loss.csv")
     found = found[found["array"].str.contains("conv3x3")]
     facts = view.compare(Comparison((CODEBOOK_F16, STORED_F16), (STORED,), (LAYERS,)))
     speeds = facts[facts["policy"] == "hot"].set_index("subject")["ratio"]
-    rows = []
     for name, (words, size, entries) in QUANTISERS.items():
         errors = found.loc[found["quantiser"] == name, "outputs_error"]
-        speed = f"{speeds[entries.label]:.2f}×" if entries.label in speeds else GAP
-        rows.append([words, size, f"{100 * errors.min():.1f} % to {100 * errors.max():.1f} %", entries.label, speed])
-    columns = ["weights", "bytes of an entry", "error of the outputs", "timed as", f"over {STORED.label}, hot"]
-    return pd.DataFrame(rows, columns=columns)
+        yield {
+            "weights": words,
+            "bytes of an entry": size,
+            "error of the outputs": f"{100 * errors.min():.1f} % to {100 * errors.max():.1f} %",
+            "timed as": entries.label,
+            f"over {STORED.label}, hot": f"{speeds[entries.label]:.2f}×" if entries.label in speeds else GAP,
+        }
 
 
 def direct_conv_codebook() -> Page:

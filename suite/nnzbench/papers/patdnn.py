@@ -13,7 +13,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.sources import load_sparse
 from nnzbench.kernels.pattern_conv import STEPS, input_loads
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Dots, Made, Page, View
+from nnzbench.report.page import Answer, Dots, Made, Page, Rows, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
@@ -61,13 +61,12 @@ ANYWHERE, AS_PRODUCTS = (
 )  # fmt: skip
 
 
-def storage(view: View | None = None) -> pd.DataFrame:
+def storage(view: View | None = None) -> Rows:
     """Bytes of VGG-16's nine 3x3 layers in CSR and FKW, fp32 weights, by times fewer weights."""
     printed = published.read("patdnn_storage", ("pruned", "structure_saved_percent", "whole_saved_percent"))
     shapes = [
         (one.m, one.k) for one in tables.load("patdnn") if one.label.startswith("vgg") and one.label.endswith("top8_b1")
     ]
-    rows = []
     for rate in RATES:
         kernels = [round(m * k / rate / 4) for m, k in shapes]
         csr = sum(csr_structure_bytes(m, kept) for (m, _), kept in zip(shapes, kernels, strict=True))
@@ -75,10 +74,12 @@ def storage(view: View | None = None) -> pd.DataFrame:
         weights = 16 * sum(kernels)
         paper = printed[printed["pruned"] == rate].iloc[0]
         saved, of_everything = 1 - fkw / csr, 1 - (fkw + weights) / (csr + weights)
-        told = (f"{paper.structure_saved_percent} %", f"{100 * of_everything:.1f} %", f"{paper.whole_saved_percent} %")
-        rows.append([f"{rate}×", csr / 1e3, fkw / 1e3, weights / 1e3, f"{100 * saved:.1f} %", *told])
-    heads = ["fewer weights", "CSR's structure, KB", "FKW's, KB", "weights, KB", "structure saved", "paper"]
-    return pd.DataFrame(rows, columns=[*heads, "of everything", "paper "])
+        yield {
+            "fewer weights": f"{rate}×", "CSR's structure, KB": csr / 1e3, "FKW's, KB": fkw / 1e3,
+            "weights, KB": weights / 1e3, "structure saved": f"{100 * saved:.1f} %",
+            "paper": f"{paper.structure_saved_percent} %", "of everything": f"{100 * of_everything:.1f} %",
+            "paper ": f"{paper.whole_saved_percent} %",
+        }  # fmt: skip
 
 
 @functools.cache
@@ -101,11 +102,11 @@ def _counted(problem: Problem) -> dict[str, object]:
     }
 
 
-def _counts(view: View) -> pd.DataFrame:
+def _counts(view: View) -> Rows:
     """What the reorder and the two eliminations of loads do, counted from the patterns (the paper's figure 14)."""
     recorded = set(view.data.problems["problem"])
     chosen = [one for one in tables.load("patdnn") if one.label.endswith("top8_b1") and one.name in recorded]
-    return pd.DataFrame([_counted(one) for one in chosen])
+    yield from map(_counted, chosen)
 
 
 def _by_count(view: View) -> pd.DataFrame | None:

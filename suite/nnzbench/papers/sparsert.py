@@ -10,7 +10,7 @@ import pandas as pd
 
 from nnzbench.data.problems.problem import ConvShape
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Bars, Dots, Drawn, Made, Page, Printed, Rows, View
 from nnzbench.results.data import Data
 from nnzbench.results.groups import Group
 from nnzbench.results.records.folder import has_records
@@ -95,17 +95,14 @@ SIZES = ("row", "size", "level")
 """Of problems whose instances should take the same."""
 
 
-def _spread(view: View) -> pd.DataFrame:
+def _spread(view: View) -> Rows:
     """One line per problem of table 1 and kernel: how far its instances are apart, hot."""
-    found = spread(view.data, SIDES, SIZES).query("policy == 'hot'")
-    return pd.DataFrame(
-        [
-            [f"{row.row:02.0f}", row.size, f"{row.level:g}", row.subject, str(row.instances), f"{row.mean_us:.2f}",
-             f"{100 * row.deviation:.1f} %", f"{row.slowest:.2f}×"]
-            for row in each(found)
-        ],
-        columns=["problem", "size", "zeros (%)", "kernel", "instances", "mean µs", "deviation", "slowest over fastest"],
-    )  # fmt: skip
+    for row in each(spread(view.data, SIDES, SIZES).query("policy == 'hot'")):
+        yield {
+            "problem": f"{row.row:02.0f}", "size": row.size, "zeros (%)": f"{row.level:g}", "kernel": row.subject,
+            "instances": str(row.instances), "mean µs": f"{row.mean_us:.2f}",
+            "deviation": f"{100 * row.deviation:.1f} %", "slowest over fastest": f"{row.slowest:.2f}×",
+        }  # fmt: skip
 
 
 def _answer(view: View) -> str:
@@ -155,23 +152,20 @@ def _printed_table1(view: View) -> pd.DataFrame:
     return table.assign(label=labels, level=100 * table["sparsity"], size=labels.map(sizes), value=table["speedup"])
 
 
-def _orders(view: View) -> pd.DataFrame | None:
+def _orders(view: View) -> Rows:
     """How alike the order of the problems by their speed-up over cuBLAS is here and on the paper's GPU."""
     facts = view.compare(Comparison((WHOLE,), (CUBLAS,), by=("label", "level")))
     both = facts.merge(_printed_table1(view)[["label", "level", "value"]], on=["label", "level"]).query("label <= '11'")
-    rows = [
-        [f"{level:g}", some["ratio"].rank().corr(some["value"].rank())]
-        for level, some in both.query("policy == @view.policy").groupby("level", sort=False)
-        if len(some) > 2
-    ]
-    return pd.DataFrame(rows, columns=["zeros (%)", "rank correlation"]) if rows else None
+    for level, some in both.query("policy == @view.policy").groupby("level", sort=False):
+        if len(some) > 2:
+            yield {"zeros (%)": f"{level:g}", "rank correlation": some["ratio"].rank().corr(some["value"].rank())}
 
 
-def _synthetic(view: View) -> pd.DataFrame | None:
+def _synthetic(view: View) -> Rows:
     """The run on synthetic patterns beside the one on real patterns, on the problems that have a real one."""
     folder = view.results.folder / "standin"
     if not has_records(folder):
-        return None
+        return
     other = load(folder)
     if (other.gpu, other.experiment) != (view.results.gpu, view.results.experiment):
         raise RecordError(f"{folder}: not a run of {view.results.experiment} on {view.results.gpu}")
@@ -182,7 +176,6 @@ def _synthetic(view: View) -> pd.DataFrame | None:
     whole = (*view.results.environments, *theirs)
     data = Data(dataclasses.replace(view.results, frame=pd.concat([real, made]), environments=whole))
     sputnik = (kernel("sputnik"), kernel("sputnik", variants=DEFAULT))
-    rows = []
     for one in (own(), *map(kernel, ("sparsert", "row_stream")), *sputnik, CUBLAS, TF32):
         twin, synthetic = _of(one, "real"), _of(one, "synthetic")
         times = view.compare(Comparison((twin,), (synthetic,), LEVELS), data)
@@ -193,10 +186,11 @@ def _synthetic(view: View) -> pd.DataFrame | None:
         for row in each(times):
             if row.policy == view.policies[0]:  # cold times of two sessions differ by more than patterns do
                 speed = [found.get((row.group, row.policy), 1.0) for found in gains]
-                span = f"{row.worst:.2f} to {row.best:.2f}"
-                rows.append([one.label, f"{row.group} ({row.n})", *speed, row.ratio, span])
-    heads = ["kernel", "problems", "real over cuBLAS", "synthetic over cuBLAS", "real over synthetic", "range"]
-    return pd.DataFrame(rows, columns=heads) if rows else None
+                yield {
+                    "kernel": one.label, "problems": f"{row.group} ({row.n})", "real over cuBLAS": speed[0],
+                    "synthetic over cuBLAS": speed[1], "real over synthetic": row.ratio,
+                    "range": f"{row.worst:.2f} to {row.best:.2f}",
+                }  # fmt: skip
 
 
 def _of(one: Selector, source: str) -> Selector:

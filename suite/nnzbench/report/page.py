@@ -6,7 +6,7 @@ experiment has its page from a function of its name, which returns one `Page`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -27,6 +27,8 @@ Value = Literal["ratio", "time", "rate", "roofline", "memory"]
 """Times as fast as the baseline; median µs; useful TFLOP/s; percent of the roofline; MB of device memory."""
 
 
+Rows = Iterator[dict[str, object]]
+"""Of a table, cells by what stands above them."""
 COLUMN = {"time": "median_us", "rate": "tflops", "roofline": "roofline", "memory": "memory_mb"}
 """Of `View.cells`, by the value asked for."""
 NEAR_LEVEL = 0.25
@@ -166,8 +168,8 @@ class Made:
     """A table that needs code of its own; `why` says what no other kind can show."""
 
     title: str
-    make: Callable[[View], pd.DataFrame | None]
-    """Cells are texts or numbers; None for nothing to show. Ratios come from `View.compare`, never from a division."""
+    make: Callable[[View], pd.DataFrame | Rows | None]
+    """Cells are texts or numbers. Ratios come from `View.compare`, never from a division."""
     why: str
     collapsed: bool = True
 

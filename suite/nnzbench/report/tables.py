@@ -191,8 +191,8 @@ def crossings(view: View, element: Crossings) -> pd.DataFrame:
 
 @markdown_of.register
 def _made(element: Made, view: View) -> str:
-    table = element.make(view)
-    return "" if table is None or table.empty else frame_text(table)
+    table = pd.DataFrame(element.make(view))
+    return "" if table.empty else frame_text(table)
 
 
 def frame_text(table: pd.DataFrame) -> str:

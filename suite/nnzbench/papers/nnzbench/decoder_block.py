@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
 from nnzbench.data.problems.decoder import FEATURES, HEAD, MODELS, Decoder
-from nnzbench.report.page import Answer, Lines, Made, Page, View
+from nnzbench.report.page import Answer, Lines, Made, Page, Rows, View
 from nnzbench.report.text import GAP
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import ResultSet, each, percent
@@ -68,17 +69,16 @@ def _parts(view: View) -> pd.DataFrame:
     return found.merge(heads, on="problem").merge(steps, on="problem")
 
 
-def _networks(view: View) -> list[tuple[Decoder, Any, list[object]]]:
+def _networks(view: View) -> Iterator[tuple[Decoder, Any, dict[str, object]]]:
     """Every network that was timed beside its parts, in the table's order: sizes, row, and what `HEADS` are of it."""
     cells = view.cells((DENSE, FP8, TWO_FOUR, TWO_FOUR_F8, SPARSE)).drop(columns="bytes")
     rows = cells.merge(_parts(view).rename(columns={"family": "kernel"}), on=["problem", "kernel", "math"])
-    found = []
     for row in each(rows):
         model, _, cached = row.label.rpartition("_kv")
         zeros = f"{row.level:g} %{KINDS.get(row.kind, '')}"
         if model in MODELS and model != "tiny":  # which is for trying the code
-            found.append((MODELS[model], row, [model, int(cached), zeros, row.n, row.subject]))
-    return found
+            named = (model, int(cached), zeros, row.n, row.subject)
+            yield MODELS[model], row, dict(zip(HEADS, named, strict=True))
 
 
 def model_us(net: Decoder, whole_us: float, head_us: float) -> float:
@@ -86,22 +86,20 @@ def model_us(net: Decoder, whole_us: float, head_us: float) -> float:
     return (whole_us - head_us) * net.layers / net.blocks + head_us
 
 
-def _tokens(view: View) -> pd.DataFrame | None:
+def _tokens(view: View) -> Rows:
     """What a whole model would do: tokens a second, weights held, and memory left for cached tokens."""
     memory = view.results.environment.get("gpu", {}).get("memory_bytes")
-    lines = []
     for net, row, named in _networks(view):
         us = model_us(net, row.median_us, row.head_us)
         tables = 4 * net.vocabulary * net.hidden  # of the vocabulary, in and out
         held, dense = net.layers * int(row.bytes) + tables, 2 * net.layers * net.weights + tables
         token = 4 * net.layers * net.key_heads * FEATURES
         left = f"{(memory - held) / token / 1e6:.2f} M" if memory and memory > held else "none" if memory else ""
-        lines.append(
-            [*named, f"{1e6 * row.n / us:,.0f}",
-             f"{held / 1e9:.2f}", f"{held / dense:.2f}", f"{row.bytes / (2 * net.weights):.2f}", left, row.products]
-        )  # fmt: skip
-    names = [*HEADS, "tokens/s", "GB of weights", "of dense", "its blocks of dense", "tokens that fit", "products"]
-    return pd.DataFrame(lines, columns=names) if lines else None
+        yield {
+            **named, "tokens/s": f"{1e6 * row.n / us:,.0f}", "GB of weights": f"{held / 1e9:.2f}",
+            "of dense": f"{held / dense:.2f}", "its blocks of dense": f"{row.bytes / (2 * net.weights):.2f}",
+            "tokens that fit": left, "products": row.products,
+        }  # fmt: skip
 
 
 def by_model(results: ResultSet) -> pd.DataFrame:
@@ -109,9 +107,11 @@ def by_model(results: ResultSet) -> pd.DataFrame:
 
     Sparse networks are those with zeros anywhere, named by their share. Empty for a set of another experiment.
     """
-    found = _tokens(View(results, decoder_block().attributes)) if results.experiment == "decoder_block" else None
-    if found is None:
+    if results.experiment != "decoder_block":
         return pd.DataFrame()
+    found = pd.DataFrame(_tokens(View(results, decoder_block().attributes)))
+    if found.empty:
+        return found
     plain = found["zeros"].str.fullmatch(r"[\d.]+ %")
     found = found[plain | (found[""] != SPARSE.label)]
     words = {
@@ -126,18 +126,17 @@ def by_model(results: ResultSet) -> pd.DataFrame:
     return wide[order].fillna(GAP).reset_index()
 
 
-def _sums(view: View) -> pd.DataFrame | None:
+def _sums(view: View) -> Rows:
     """Whole graphs beside the sums of what they are made of, µs."""
-    lines = []
     for net, row, named in _networks(view):
         products = net.blocks * row.products_us
         apart = row.median_us - products - row.head_us - row.steps
         mark = "*" if abs(apart) > APART * row.median_us else ""
-        times = (row.median_us, products, row.head_us, *(getattr(row, kind) for kind in STEPS), row.steps)
+        times = {"whole": row.median_us, "products": products, "vocabulary": row.head_us}
+        times |= {words: getattr(row, kind) for kind, words in STEPS.items()} | {"these steps together": row.steps}
+        told = {name: f"{us:.0f}" for name, us in times.items()}
         per_launch = apart / (LAUNCHES * net.blocks)
-        lines.append([*named, *map("{:.0f}".format, times), f"{apart:+.0f}{mark}", f"{per_launch:+.2f}"])
-    names = [*HEADS, "whole", "products", "vocabulary", *STEPS.values(), "these steps together", "apart", "a launch"]
-    return pd.DataFrame(lines, columns=names) if lines else None
+        yield {**named, **told, "apart": f"{apart:+.0f}{mark}", "a launch": f"{per_launch:+.2f}"}
 
 
 def decoder_block() -> Page:

@@ -16,7 +16,7 @@ import pandas as pd
 from nnzbench.data.problems import tables
 from nnzbench.data.problems.problem import parse
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Lines, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Lines, Made, Page, Printed, Rows, View
 from nnzbench.report.text import gpu_name
 from nnzbench.results.data import Data
 from nnzbench.results.groups import Group
@@ -143,15 +143,13 @@ def _printed_sputnik(view: View) -> pd.DataFrame:
     return pd.DataFrame({"pruned": found["level"], "value": found["gain"]})
 
 
-def _gains(view: View) -> pd.DataFrame:
+def _gains(view: View) -> Rows:
     """A line per GPU and library: dense over sparse time by level, and how many matrices are faster sparse."""
     found = published_gains(whole(view.data))
-    rows = []
     for (gpu, library), some in found.groupby(["gpu", "library"], sort=False):
         wins = f"{some['faster_than_cublas'].sum():g} of {some['count'].sum()}"
         line = {f"{100 * row.level:g} %": float(row.gain) for row in each(some.sort_values("level"))}
-        rows.append({"GPU": gpu, "kernel": library, **line, "faster than dense": wins})
-    return pd.DataFrame(rows)
+        yield {"GPU": gpu, "kernel": library, **line, "faster than dense": wins}
 
 
 def dlmc_n512() -> Page:

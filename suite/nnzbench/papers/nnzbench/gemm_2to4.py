@@ -6,7 +6,7 @@ import pandas as pd
 
 from nnzbench.data.problems import tables
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Lines, Made, Page, RatioTable, View
+from nnzbench.report.page import Answer, Lines, Made, Page, RatioTable, Rows, View
 from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each, geometric_mean
@@ -66,17 +66,16 @@ def _gains(view: View | None = None) -> pd.DataFrame:
     return found.set_axis(["GPU", "", "over", *heads.values()], axis=1)
 
 
-def _looped(view: View) -> pd.DataFrame | None:
+def _looped(view: View) -> Rows:
     """Times of the policy `loop`, as the published ones were taken, over hot ones: geometric means, and how many."""
-    tokens, lines = view.data.problems.set_index("problem")["n"], []
+    tokens = view.data.problems.set_index("problem")["n"]
     for side in (one for math in TYPES for one in (best_dense(math), kernel("cusparselt", math))):
         us = view.data.times(side).pivot(index="problem", columns="policy", values="median_us")
         us = us.reindex(columns=["hot", "loop"]).dropna()
         over = pd.Series(list(map(times_as_fast, us["hot"], us["loop"])), index=us.index, dtype=float)
         cells = {n: f"{geometric_mean(some):.2f} ({len(some)})" for n, some in over.groupby(tokens.reindex(us.index))}
         if cells:
-            lines.append([side.label, *(cells.get(n, "") for n in TOKENS)])
-    return pd.DataFrame(lines, columns=["", *(f"{n} columns" for n in TOKENS)]) if lines else None
+            yield {"": side.label, **{f"{n} columns": cells.get(n, "") for n in TOKENS}}
 
 
 def gemm_2to4() -> Page:

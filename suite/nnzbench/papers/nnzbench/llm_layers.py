@@ -19,7 +19,7 @@ from nnzbench.data.problems.operands import I8_STEPS, Maker
 from nnzbench.data.problems.problem import DType
 from nnzbench.kernels.tensor.spmm import words_per_weight
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, RatioTable, View
+from nnzbench.report.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, RatioTable, Rows, View
 from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each, geometric_mean, percent
@@ -146,25 +146,26 @@ def decode_us(name: str, density: float, weights: int, n: int, arch: str, clock_
     return clocks(density, n) * weights / sm_count(arch) / clock_mhz if clocks else math.nan
 
 
-def _bounds(view: View) -> pd.DataFrame:
+def _bounds(view: View) -> Rows:
     """Times (hot), bytes and decoding per weight, and the roofline, of one layer."""
     cells = view.cells([FP16, *(kernel(name, "f16") for name in KERNELS)], SHOWN)
     cells = cells[cells["policy"] == view.policies[0]].sort_values(["order", "n", "level"], kind="stable")
     dense = cells["subject"] == FP16.label
     cells = cells[~(dense & cells.duplicated(["subject", "n"]))]  # one time stands for all levels
-    heads = ["kernel", "columns", "zeros (%)", "µs", "bytes a weight", "decoded a weight", "decoding, µs",
-             "roofline, µs", "of the roofline (%)"]  # fmt: skip
-    return pd.DataFrame([_line(row) for row in each(cells)], columns=heads)
+    yield from map(_line, each(cells))
 
 
-def _line(row: Any) -> list[object]:
+def _line(row: Any) -> dict[str, object]:
     weights, density = row.m * row.k, row.nnz / (row.m * row.k)
     sparse = row.kernel in DECODE
     decoded = words_per_weight(density) if row.kernel == "tensor_spmm" else density
     moved = (row.bytes - 2.0 * row.n * (row.m + row.k)) / weights
     decoding = decode_us(row.kernel, density, weights, row.n, row.arch, row.sm_clock_mhz)
-    zeros, decoded = (f"{row.level:g}", decoded) if sparse else ("any", math.nan)
-    return [row.subject, str(row.n), zeros, row.median_us, moved, decoded, decoding, row.limit_us, row.roofline]
+    return {
+        "kernel": row.subject, "columns": str(row.n), "zeros (%)": f"{row.level:g}" if sparse else "any",
+        "µs": row.median_us, "bytes a weight": moved, "decoded a weight": decoded if sparse else math.nan,
+        "decoding, µs": decoding, "roofline, µs": row.limit_us, "of the roofline (%)": row.roofline,
+    }  # fmt: skip
 
 
 UNIFORM = Group(where="pattern == ''", words="uniform patterns")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
-from nnzbench.report.page import Answer, Lines, Made, Page, View
+from nnzbench.report.page import Answer, Lines, Made, Page, Rows, View
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import each
 from nnzbench.results.selector import CUSPARSE, kernel
@@ -15,19 +13,19 @@ ROW_STREAM, RING, SPUTNIK = map(kernel, ("row_stream", "ring", "sputnik"))
 SIDES = (ROW_STREAM, RING, SPUTNIK, CUSPARSE)
 
 
-def spreads(view: View) -> pd.DataFrame:
+def spreads(view: View) -> Rows:
     """Of each kernel, and number of columns with several sizes: the size with the highest rate and the lowest.
 
     The quotient of both rates is that of the costs per nonzero and column.
     """
-    rows = []
     for (n, subject), some in view.cells(SIDES, policy=view.policy).groupby(["n", "subject"], sort=False):
         if len(some) > 1:
             worst, *_, best = each(some.sort_values("tflops"))
-            rows.append([str(n), subject, best.size, worst.size, best.tflops, worst.tflops])
-    heads = ["columns", "kernel", "best at", "worst at", "best TFLOP/s", "worst TFLOP/s"]
-    found = pd.DataFrame(rows, columns=heads)
-    return found.assign(**{"best over worst": found["best TFLOP/s"] / found["worst TFLOP/s"]})
+            yield {
+                "columns": str(n), "kernel": subject, "best at": best.size, "worst at": worst.size,
+                "best TFLOP/s": best.tflops, "worst TFLOP/s": worst.tflops,
+                "best over worst": best.tflops / worst.tflops,
+            }  # fmt: skip
 
 
 def spmm_scaling() -> Page:

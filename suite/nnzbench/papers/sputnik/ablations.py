@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench.data.problems import tables
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Bars, Drawn, Made, Page, Printed, Rows, View
 from nnzbench.report.text import number
 from nnzbench.results.groups import OPS, Group
 from nnzbench.results.result_set import each
@@ -69,7 +69,7 @@ def _printed(model: str, view: View) -> pd.DataFrame:
     return table.assign(subject=subjects, value=table["percent_of_full"] / 100)
 
 
-def _beside(view: View) -> pd.DataFrame | None:
+def _beside(view: View) -> Rows:
     """Table II, ours and the paper's side by side."""
     groups = {one: _layers(*one) for one in SETS}
     facts: dict[tuple[str, ...], Any] = {}
@@ -77,7 +77,6 @@ def _beside(view: View) -> pd.DataFrame | None:
     for subjects, whole in sides:
         asked = Comparison(subjects, (whole,), tuple(groups.values()))
         facts |= {(row.subject, row.baseline, row.group, row.policy): row for row in each(view.compare(asked))}
-    rows = []
     for printed in each(_paper()):
         key = printed.kernel, printed.ablation
         subject, group = SUBJECTS[key].label, groups[printed.model, printed.batch]
@@ -85,9 +84,9 @@ def _beside(view: View) -> pd.DataFrame | None:
             found = facts.get((subject, whole.label, group.label, view.policy))
             if found:
                 name = subject if whole is WHOLE else f"{subject}, over {whole.label}"
-                rows.append([name, f"{group.words} ({found.n})", number(100 * found.ratio, 1),
-                             number(printed.percent_of_full, 1)])  # fmt: skip
-    return pd.DataFrame(rows, columns=["", "layers", "here", "the paper, V100"]) if rows else None
+                shares = {"here": 100 * found.ratio, "the paper, V100": printed.percent_of_full}
+                told = {of: number(share, 1) for of, share in shares.items()}
+                yield {"": name, "layers": f"{group.words} ({found.n})", **told}
 
 
 def _of_how_many(view: View) -> str:
@@ -175,27 +174,30 @@ def _answer(view: View) -> str:
     return f"In the mean: {said}. The ratios are the paper's, to SuiteSparse."
 
 
-def _against_paper(view: View) -> pd.DataFrame:
+def _against_paper(view: View) -> Rows:
     found, ratios = matrices(), _ratios()
-    rows = []
     for name, one in PROPERTIES.items():
         values, ratio = found[name].dropna(), float(ratios[name])
-        spread = f"{values.quantile(0.1):.3g} to {values.quantile(0.9):.3g}"
-        cells = (f"{values.mean():.3g}", f"{values.median():.3g}", spread, f"{ratio:g} {one.ratio}")
-        rows.append([one.label, *cells, f"{implied(name, values.mean(), ratio):.3g}"])
-    heads = ["", "mean", "median", "10th to 90th percentile", "the paper, against SuiteSparse"]
-    return pd.DataFrame(rows, columns=[*heads, "SuiteSparse's mean, implied"])
+        yield {
+            "": one.label,
+            "mean": f"{values.mean():.3g}",
+            "median": f"{values.median():.3g}",
+            "10th to 90th percentile": f"{values.quantile(0.1):.3g} to {values.quantile(0.9):.3g}",
+            "the paper, against SuiteSparse": f"{ratio:g} {one.ratio}",
+            "SuiteSparse's mean, implied": f"{implied(name, values.mean(), ratio):.3g}",
+        }
 
 
-def _groups(view: View) -> pd.DataFrame:
+def _groups(view: View) -> Rows:
     found = matrices()
     found["method"] = found["method"].str.replace("_", " ")
     found["model"] = found["model"].map({model: name for model, (name, _) in MODELS.items()})
     groups = [("all", found)]
     for model, some in found.groupby("model"):
         groups += [(str(model), some), *((f"{model}, {method}", few) for method, few in some.groupby("method"))]
-    rows = [[words, str(len(some)), *(f"{some[name].mean():.3g}" for name in PROPERTIES)] for words, some in groups]
-    return pd.DataFrame(rows, columns=["mean of", "matrices", *(one.label for one in PROPERTIES.values())])
+    for words, some in groups:
+        means = {one.label: f"{some[name].mean():.3g}" for name, one in PROPERTIES.items()}
+        yield {"mean of": words, "matrices": str(len(some)), **means}
 
 
 def _figure(view: View, title: str) -> Figure:

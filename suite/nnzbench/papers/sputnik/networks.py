@@ -49,11 +49,9 @@ def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: in
     return outside + (index + 2 * element) * nnz + 16 * queries + 16 * (nnz // 32 + queries // 2)
 
 
-def _memory(view: View) -> pd.DataFrame | None:
+def _memory(view: View) -> pd.DataFrame:
     """Tokens per second of all heads, one after another, and memory of one head by what computes it."""
     cells = view.cells(WAYS, ALL_OF_A_HEAD, view.policy)
-    if cells.empty:
-        return None
     unfused = cells[(cells["label"] == "attention") & (cells["subject"] == UNFUSED.label)]
     dense = unfused.set_index("policy")["memory_mb"]
     maths = {one.label: one.math for one in WAYS}
@@ -184,13 +182,13 @@ def networks_of(view: View) -> pd.DataFrame:
     return found.assign(accuracy=accuracy, fps=1e6 / found["us"], depthwise=shares)[COLUMNS].reset_index(drop=True)
 
 
-def _frames(view: View) -> pd.DataFrame | None:
+def _frames(view: View) -> pd.DataFrame:
     found = networks_of(view).query("policy == @view.policy")
     names = {"fps": "frames/s", "depthwise": "% in depthwise layers"}
     shown = found.assign(
         width=found["width"].map("{:g}".format), fps=found["fps"].round(), depthwise=found["depthwise"].round()
     )
-    return shown.drop(columns=["us", "weights"]).rename(columns=names) if len(shown) else None
+    return shown.drop(columns=["us", "weights"]).rename(columns=names)
 
 
 def _figure(view: View, title: str) -> Figure | None:

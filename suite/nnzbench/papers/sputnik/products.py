@@ -19,6 +19,7 @@ from nnzbench.report.page import (
     Page,
     Printed,
     RatioTable,
+    Rows,
     View,
 )
 from nnzbench.report.tables import crossings
@@ -102,11 +103,10 @@ SPMM_F16 = Kind(
 KINDS = (SPMM_F32, SDDMM_F32, SPMM_F16)
 
 
-def _table1(view: View) -> pd.DataFrame | None:
+def _table1(view: View) -> Rows:
     """All levels together over best cuSPARSE, as the paper pools them, beside the paper's numbers."""
     columns = ("kernel", "precision", "geomean_speedup", "peak_speedup", "peak_tflops", "percent_faster")
     printed = {(row.kernel, row.precision): row for row in each(published.read("sputnik_table1_dataset", columns))}
-    rows = []
     for kind in KINDS:
         over = CUSPARSE_F16 if kind.math == "f16" else CUSPARSE
         sample = Group(op=kind.op, sample=SAMPLE)
@@ -114,13 +114,16 @@ def _table1(view: View) -> pd.DataFrame | None:
         peaks = view.cells(kind.ours, sample).groupby(["subject", "policy"])["tflops"].max()
         for row in each(facts[facts["policy"] == view.policy]):
             won = f"{100 * row.wins / row.n:.1f} % of {row.n}"
-            cells = [row.ratio, row.best, won, float(peaks[row.subject, row.policy])]
-            rows.append([f"{kind.title}: {row.subject}", *cells])
+            yield _line(f"{kind.title}: {row.subject}", row.ratio, row.best, won, peaks[row.subject, row.policy])
         if len(facts):
             paper = printed[kind.op, kind.math]
-            cells = [paper.geomean_speedup, paper.peak_speedup, f"{paper.percent_faster:g} %", paper.peak_tflops]
-            rows.append([f"{kind.title}: the paper, V100", *cells])
-    return pd.DataFrame(rows, columns=["", "geometric mean", "peak", "won", "peak TFLOP/s"]) if rows else None
+            won = f"{paper.percent_faster:g} %"
+            whose = f"{kind.title}: the paper, V100"
+            yield _line(whose, paper.geomean_speedup, paper.peak_speedup, won, paper.peak_tflops)
+
+
+def _line(whose: str, mean: float, best: float, won: str, tflops: float) -> dict[str, object]:
+    return {"": whose, "geometric mean": mean, "peak": best, "won": won, "peak TFLOP/s": tflops}
 
 
 def _collection(view: View, title: str) -> Figure | None:
@@ -207,16 +210,14 @@ def _crossing(view: View, subject: Selector, baseline: Selector) -> dict[str, st
     }
 
 
-def _crossings(view: View) -> pd.DataFrame | None:
+def _crossings(view: View) -> Rows:
     """From how many zeros on each is as fast as each dense product; fp16 is set against dense fp16 alone."""
     printed = {row.kernel: f"{100 * row.sparsity:.3g} % ({row.gpu})" for row in each(_paper())}
-    rows = []
     for one in view.recorded(SPARSE):
-        found = {over.label: _crossing(view, one, over) for over in BASELINES if one.math == "f32" or over == FP16}
-        cells = [found.get(over.label, {}).get(view.policy, GAP) for over in BASELINES]
-        rows.append([one.label, *cells, printed.get(one.kernel, GAP)])
-    heads = [f"over {over.label}" for over in BASELINES]
-    return pd.DataFrame(rows, columns=["faster from", *heads, "the paper, over cuBLAS fp32"]) if rows else None
+        compared = [over for over in BASELINES if one.math == "f32" or over == FP16]
+        cells = dict.fromkeys((f"over {over.label}" for over in BASELINES), GAP)
+        cells |= {f"over {over.label}": _crossing(view, one, over).get(view.policy, GAP) for over in compared}
+        yield {"faster from": one.label, **cells, "the paper, over cuBLAS fp32": printed.get(one.kernel, GAP)}
 
 
 def _crossed(view: View) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 from nnzbench.data.problems import tables
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, networks
 from nnzbench.report import published
-from nnzbench.report.page import Answer, Drawn, Lines, Made, Page, Printed, View
+from nnzbench.report.page import Answer, Drawn, Lines, Made, Page, Printed, Rows, View
 from nnzbench.results.groups import Group
 from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
@@ -76,11 +76,11 @@ def _whole(view: View) -> pd.DataFrame:
     return frame.sort_values(["label", "policy", "median_us"], kind="stable")
 
 
-def _every(view: View, shape: str) -> pd.DataFrame | None:
+def _every(view: View, shape: str) -> pd.DataFrame:
     """Times of every variant, what it passes in a second, and the memory that it takes."""
     rows = _whole(view).query("shape == @shape and policy == @view.policy")
     if rows.empty:
-        return None
+        return rows
     items, name = (rows["m"], "tokens/s") if shape == "transformer" else (1, "images/s")
     return pd.DataFrame(
         {
@@ -94,21 +94,19 @@ def _every(view: View, shape: str) -> pd.DataFrame | None:
     )
 
 
-def _parts(view: View) -> pd.DataFrame | None:
+def _parts(view: View) -> Rows:
     """What the hot time of each network is made of: its kernels within the graph, and its steps by themselves."""
     inside, beside = read(view.results.folder), _layers(view.results)
-    rows = []
     for row in each(_whole(view).query("policy == 'hot'")):
         found = inside.get((row.problem, row.kernel, row.variant))
         steps = _steps(view.frame, row) if row.shape == "transformer" else _layers_us(beside, row)
         if found or not math.isnan(steps):
-            times = (found.whole_us, found.busy_us, found.launches) if found else (math.nan,) * 3
-            each_launch = (times[0] - times[1]) / times[2]
-            computed = row.kernel.partition("_")[0]
-            rows.append([row.label, computed, f"`{row.variant}`", row.median_us, *times, each_launch, steps])
-    heads = ["network", "computed", "variant", "recorded", "a graph of it", "its kernels", "launches",
-             "difference per launch", "its steps by themselves"]  # fmt: skip
-    return pd.DataFrame(rows, columns=heads) if rows else None
+            whole, busy, launches = (found.whole_us, found.busy_us, found.launches) if found else (math.nan,) * 3
+            yield {
+                "network": row.label, "computed": row.kernel.partition("_")[0], "variant": f"`{row.variant}`",
+                "recorded": row.median_us, "a graph of it": whole, "its kernels": busy, "launches": launches,
+                "difference per launch": (whole - busy) / launches, "its steps by themselves": steps,
+            }  # fmt: skip
 
 
 def _steps(frame: pd.DataFrame, row: Any) -> float:

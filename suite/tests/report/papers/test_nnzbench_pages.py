@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fake_records
+import pandas as pd
 import pytest
 from sputnik_records import Timed, drawn, records, view_of
 
@@ -42,7 +43,7 @@ def test_the_rates_of_a_kernels_best_and_worst_size_are_those_of_its_costs(tmp_p
     cold = [dataclasses.replace(one, policy="cold", median_us=2 * (one.median_us or 0)) for one in rows]
     view, facts = drawn(tmp_path, "spmm_scaling", [*rows, *cold])
     assert facts["with 1024 columns", "ring", "best cuSPARSE fp32"] == pytest.approx(1 / 0.55, rel=1e-5)
-    found = spmm_scaling.spreads(view).set_index(["columns", "kernel"])
+    found = pd.DataFrame(spmm_scaling.spreads(view)).set_index(["columns", "kernel"])
     ring = found.loc[("128", "ring")]
     assert (ring["best at"], ring["worst at"]) == ("4096×4096×128", "16384×16384×128")
     assert (ring["best TFLOP/s"], ring["best over worst"]) == pytest.approx((2 / 0.5, 1.2), rel=1e-5)

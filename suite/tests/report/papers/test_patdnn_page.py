@@ -66,7 +66,7 @@ def test_times_of_a_network_count_layers_as_often_as_it_has_them(page: Page) -> 
 
 def test_storage_is_close_to_what_the_paper_prints() -> None:
     """Its figure 16: 94, 92 and 88 % of CSR's structure; a channel's number of two bytes saves at most 7 of 8."""
-    found = patdnn.storage().set_index("fewer weights")
+    found = pd.DataFrame(patdnn.storage()).set_index("fewer weights")
     saved = [float(found.loc[rate, "structure saved"].rstrip("%")) for rate in ("18×", "12×", "8×")]
     assert all(80 < one < 87.5 for one in saved)
     assert float(found.loc["8×", "of everything"].rstrip("%")) == pytest.approx(43.9, abs=1)

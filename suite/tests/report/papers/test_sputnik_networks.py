@@ -54,9 +54,7 @@ def test_attention_stands_beside_fused_attention_in_time_and_measured_memory(tmp
     assert facts[same, "sparse_attention fp16", "cuDNN attention fp16"] == pytest.approx(240 / 90, rel=1e-5)
     assert facts[same, "sparse_attention", "dense_attention"] == 6.0
     assert facts[same, "sparse_attention, its heuristic", "dense_attention TF32"] == 1.5
-    found = networks._memory(View(results))
-    assert found is not None
-    found = found.set_index(["problem", "kernel"])
+    found = networks._memory(View(results)).set_index(["problem", "kernel"])
     assert found["tokens/s"]["attention", "sparse_attention"] == round(12288 / (24 * 150e-6))  # 3 layers of 8 heads
     assert found["times less than dense_attention's"]["attention", "sparse_attention"] == pytest.approx(6.0)
     assert found["MB measured"]["causal", "cuDNN attention fp16"] == pytest.approx(12.0)
@@ -156,11 +154,8 @@ def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
     assert (pair.format("1.5", "1.2"), rule, dense) not in facts.index
     view = View(results, page.attributes)
     every = whole_networks._every(view, "transformer")
-    parts = whole_networks._parts(view)
-    assert every is not None
-    assert parts is not None
     assert dict(zip(every["variant"], every["tokens/s"], strict=True))["`f32_heuristic`"] == 122_880
-    found = parts.set_index(["network", "variant"])
+    found = pd.DataFrame(whole_networks._parts(view)).set_index(["network", "variant"])
     traced = found.loc[("transformer", "`f32_heuristic`")]
     assert (traced["launches"], traced["difference per launch"]) == (250, 2.0)
     # 72 + 24 + 3 + 3 products of 100 us and 24 heads of 3000 us

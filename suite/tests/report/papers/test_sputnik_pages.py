@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from sputnik_records import Timed, records, sddmm, spmm, view_of
 
@@ -29,8 +30,7 @@ def test_figure1_finds_where_the_curves_cross_and_sets_fp16_against_fp16_alone(t
         ("cublas", "f16_rowmajor", lambda _: 5.0),
     )
     rows = records("sputnik_figure1", timed) + records("sputnik_figure1", half, dtype="f16")
-    found = products._crossings(view_of(tmp_path, "sputnik_figure1", rows))
-    assert found is not None
+    found = pd.DataFrame(products._crossings(view_of(tmp_path, "sputnik_figure1", rows)))
     cells = found.set_index("faster from")
     fp32, tf32, fp16 = (f"over {name}" for name in ("cuBLAS fp32", "best dense TF32", "best dense fp16"))
     assert list(cells[fp32][["sputnik", "sputnik, its heuristic", "best cuSPARSE fp32"]]) == [
@@ -75,8 +75,7 @@ def test_the_ablation_counts_a_layer_as_often_as_the_collection_has_it(tmp_path:
         ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
         ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 4.0)),
     )
-    found = ablations._beside(view_of(tmp_path, "sputnik_ablation", timed))
-    assert found is not None
+    found = pd.DataFrame(ablations._beside(view_of(tmp_path, "sputnik_ablation", timed)))
     rows = found.set_index(["", "layers"])
     large, small = "layers of ResNet-50 at batch 256 (152)", "layers of the Transformer at batch 1 (28)"
     assert tuple(rows.loc[("SpMM without load balancing", large)]) == ("80.0", "78.5")
@@ -96,8 +95,7 @@ def test_a_part_that_does_more_here_is_also_left_out_of_the_papers_form_of_it(tm
         ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 4.0)),
     )
     view = view_of(tmp_path, "sputnik_ablation", timed)
-    found = ablations._beside(view)
-    assert found is not None
+    found = pd.DataFrame(ablations._beside(view))
     hot = found[found["layers"].str.endswith("batch 8 (28)")].set_index("")["here"].to_dict()
     whole, alike = (
         "SpMM without residue unrolling",
@@ -139,8 +137,7 @@ def test_levels_of_the_collection_stand_apart_and_table_1_pools_them(tmp_path: P
     dense = facts[(facts["baseline"] == "best dense fp32") & (facts["subject"] == "sputnik, its heuristic")]
     assert list(dense["ratio"]) == pytest.approx([0.5, 0.5, 0.5, 0.5, 2.0])
     assert dense["n"].sum() == 120
-    found = products._table1(view)
-    assert found is not None
+    found = pd.DataFrame(products._table1(view))
     sparser = int(dense["n"].iloc[-1])
     mean = math.exp(((120 - sparser) * math.log(2) + sparser * math.log(8)) / 120)
     first, *_, paper = found.to_numpy().tolist()
