@@ -1,12 +1,10 @@
 """Stand-ins imitate the measured statistics of real layers, whether or not the real files are on disk."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from realdata import find
 
-from nnzbench.core import paths
-from nnzbench.data.matrices import generate, index, standin
+from nnzbench.data.matrices import index, standin
 from nnzbench.data.matrices.files import read_smtx
 from nnzbench.data.matrices.formats import MatrixError
 
@@ -52,43 +50,6 @@ def test_counts_exactly_and_varies_as_measured(path):
     assert matrix.row_lengths.max() == pytest.approx(entry.row_max, rel=0.2)
 
 
-def test_random_pruning_stays_uniform():
-    entry, matrix = index.dlmc()[RANDOM], standin.for_dlmc(RANDOM)
-    assert matrix.nnz == entry.nnz
-    assert matrix.row_cov == pytest.approx(np.sqrt(matrix.sparsity * matrix.m / matrix.nnz), rel=0.15)
-
-
-def test_a_stand_in_is_far_from_uniform_where_the_real_layer_is():
-    entry = index.dlmc()[EXPAND]
-    plain = generate.uniform(entry.rows, entry.cols, 1 - entry.nnz / (entry.rows * entry.cols), 0)
-    assert entry.row_cov > 2 * plain.row_cov
-    assert standin.for_dlmc(EXPAND).row_cov > 2 * plain.row_cov
-
-
-@pytest.mark.parametrize("path", [REDUCE, WIDE, QUERY, FFN2])
-def test_distinct_columns_match_the_measured_means(path):
-    """Not fitted: columns per four rows, from the means of the layer's kind and shape (uniform is 1-10% off)."""
-    entry, matrix = index.dlmc()[path], standin.for_dlmc(path)
-    means = pd.read_csv(paths.datasets() / "synthetic_params.csv").set_index(["group", "layer_kind", "M", "K"])[
-        "u4_real"
-    ]
-    measured = means[entry.group, entry.layer_kind, entry.rows, entry.cols]
-    assert distinct(matrix) == pytest.approx(measured, rel=0.08)
-
-
-def test_nonzeros_cluster_in_filter_kernels():
-    entry, matrix = index.dlmc()[CONV], standin.for_dlmc(CONV)
-    near = index.nearest_parameters("conv3x3", entry.rows, entry.cols, 0.9)
-    assert near is not None
-    kernels = (matrix.to_dense() != 0).reshape(matrix.m, 9, -1).any(axis=1).mean()
-    assert kernels == pytest.approx(near.kernels, abs=0.03)
-
-
-def test_heads_explain_the_row_lengths_of_queries():
-    lengths = standin.for_dlmc(QUERY).row_lengths.reshape(8, 64)
-    assert lengths.mean(axis=1).var() / lengths.var() > 0.4
-
-
 def test_mobilenet_layers():
     for name, entry in index.weights().items():
         if entry.dlmc:
@@ -99,11 +60,6 @@ def test_mobilenet_layers():
     last = standin.for_weights("mbv1_pw12_weight", 1024, 1024, 0.9).to_dense() != 0
     assert (last.reshape(256, 4, 1024).sum(axis=1) % 4 == 0).all()  # 4x1 blocks
     assert standin.for_weights("mbv1_pw05_weight", 664, 336, 0.9).nnz == round(0.1 * 664 * 336)
-
-
-def test_filters_share_the_pattern_of_their_dlmc_layer():
-    entry = index.weights()["rn50_conv3x3_g1_s90_weight"]
-    assert standin.for_weights(entry.name, 64, 576, 0.9).pattern_hash() == standin.for_dlmc(entry.dlmc).pattern_hash()
 
 
 def test_the_patterns_of_record():

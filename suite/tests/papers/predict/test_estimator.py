@@ -11,8 +11,7 @@ import pytest
 from nnzbench.advise.estimate import packing_ms
 from nnzbench.advise.recorded import LEAST_CERTAIN, certain_hot
 from nnzbench.core.gpus import gpus
-from nnzbench.papers.predict.estimator import FAR, Carry, Model, Sizes, quantile
-from nnzbench.papers.predict.model import MEMORY, bound, carried
+from nnzbench.papers.predict.estimator import Carry, Model, Sizes, quantile
 
 
 def modelled(widths, law, dense=False, library=False, **more):
@@ -22,49 +21,6 @@ def modelled(widths, law, dense=False, library=False, **more):
         for m, k, n in product((256, 512, 1024), (256, 1024), widths)
     ]
     return Model(pd.DataFrame(rows), dense, False, 4, library=library, **more)
-
-
-def at(model, n):
-    return float(model.at([Sizes(512, 512, n, 26214)])[0])
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_no_time_is_carried_below_the_narrowest_recorded_width(dense):
-    model = modelled((32, 64, 128, 256), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n, dense)
-    assert at(model, 1) == at(model, 8) == at(model, 31) == at(model, 32)
-    assert at(model, 64) > 1.3 * at(model, 32)
-
-
-def test_a_narrower_time_is_no_guess_but_of_a_library_or_above_a_tile():
-    def law(m, k, n, nnz):
-        return 2 + 1e-5 * nnz * n
-
-    one, far = Sizes(512, 512, 1, 26214), Sizes(1 << 20, 512, 1, 26214)
-    model = modelled((32, 64, 128), law)
-    assert (model.guess(one), model.widened(one)) == ("", 32)
-    assert model.guess(far) == FAR
-    assert model.widened(Sizes(512, 512, 32, 26214)) is None
-    of_library = modelled((4, 64, 128), law, library=True)
-    assert (of_library.guess(one), of_library.widened(one)) == ("is recorded from a width of 4 on", None)
-    wide = modelled((49, 64, 128), law)
-    assert (wide.guess(Sizes(512, 512, 32, 26214)), wide.widened(one)) == ("is recorded from a width of 49 on", None)
-
-
-def test_below_wide_rows_a_time_is_carried_to_a_tile_of_columns():
-    model = modelled((128, 256, 512), lambda m, k, n, nnz: 2 + 1e-6 * nnz * n)
-    assert at(model, 1) == at(model, 32) < 0.7 * at(model, 128)
-    assert at(model, 32) == pytest.approx(2 + 1e-6 * 26214 * 32, rel=0.3)
-
-
-def test_where_narrow_rows_are_recorded_they_are_followed():
-    model = modelled((1, 8, 32, 128), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n)
-    assert 1.5 * at(model, 1) < at(model, 8) < 0.5 * at(model, 32)
-
-
-def test_a_dense_library_takes_whole_tiles_of_columns():
-    model = modelled((1, 8, 32, 128), lambda m, k, n, nnz: 2 + 1e-6 * m * k * max(n, 32), dense=True)
-    out = model.widths == 8
-    assert np.abs(model.estimates(out) / model.rows.loc[out, "median_us"] - 1).mean() < 0.01
 
 
 def packed(kernel, sizes, rows):
@@ -133,22 +89,3 @@ def test_an_interval_on_another_gpu_joins_the_errors_of_both(uneven):
     carry = Carry(gpus()["nvidia-h200"], gpus()["nvidia-a100-sxm4-40gb"], 1.0, 0.5)
     uneven._carry = carry
     assert math.log1p(uneven.within("2:4")) == pytest.approx(math.hypot(math.log(1.3), math.log(1.5)))
-
-
-def test_an_estimate_on_another_gpu_is_what_the_record_of_one_problem_becomes_there():
-    """The same rule as `nnzbench predict` has for a single recorded time."""
-    source, target = gpus()["nvidia-h200"], gpus()["tesla-t4"]
-    here = modelled((8, 32, 128), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n)
-    there = modelled((8, 32, 128), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n, carry=Carry(source, target, 2.0, 0.1))
-    sizes = Sizes(512, 1024, 32, 52428)
-    us = here.at([sizes])
-    work = there._work(*(np.array([float(one)]) for one in (512, 1024, 32, 52428)))
-    assert there.at([sizes]) == pytest.approx(2 * carried(us, 0.0, work, source, target, "hot"))
-    assert there.at([sizes]) > 2 * us
-
-
-def test_cold_operands_come_from_memory_however_few_they_are():
-    gpu = gpus()["nvidia-h200"]
-    work = pd.DataFrame({"flops": [1.0], "bytes": [1e6], "m": [64], "n": [8], "kind": "sparse", "math": "f32"})
-    assert bound(work, gpu, "cold")[0] == pytest.approx(1e3 / (MEMORY * gpu.bandwidth_gbs), rel=0.01)
-    assert bound(work, gpu)[0] < bound(work, gpu, "cold")[0]
