@@ -4,13 +4,13 @@ import dataclasses
 import math
 
 import pytest
-from fake_claim_records import GPU, figure1, judged, names, of_nothing, row, table1
+from fake_claim_records import GPU, figure1, judged, of_nothing, table1
 from fake_records import failed, write
 
 from nnzbench.kernels.registry import OURS
 from nnzbench.papers.claims.claim import Quantity
 from nnzbench.papers.claims.quantities import Records
-from nnzbench.papers.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER
+from nnzbench.papers.claims.verdicts import NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER
 from nnzbench.results.groups import ALL
 from nnzbench.results.selector import DENSE, Selector
 
@@ -53,38 +53,6 @@ def test_no_design_of_this_project_judges_a_claim(tmp_path):
         asked = Quantity(subject, DENSE, ALL, "geometric mean", "sparsert_table1")
         assert records.measure(asked, judging=False).value == pytest.approx(5.0)
         assert not records.measure(asked).have
-
-
-def everywhere(part, **times):
-    """Rows of recurrent layers by kernel and variant, `<kernel>__<variant>`."""
-    return [
-        row(name, kernel.partition("__")[0], us, kernel.partition("__")[2], "sputnik_rnn")
-        for name in names("sputnik_rnn")
-        if name.startswith("sddmm") == (part == "sddmm")
-        for kernel, us in times.items()
-    ]
-
-
-def test_a_paper_with_a_weaker_baseline_is_judged_twice(tmp_path):
-    times = {"cusparse__csr_default_col": 35.0, "cusparse__csr_alg2_row": 9.0}
-    rows = everywhere("spmm", sputnik__heuristic_x=10.0, sputnik__y1_other=1.0, **times)
-    one = judged(tmp_path, rows)["sputnik-rnn-cusparse"]
-    assert (one.measured, one.measured_today) == (pytest.approx(3.5), pytest.approx(0.9))
-    assert one.baseline_today == "best cuSPARSE fp32"
-    assert one.problems == one.problems_today
-    assert (one.verdict, one.verdict_today) == (REPRODUCED, CONTRADICTED)
-
-
-def test_figure_10s_other_baselines_are_papers_kernels_themselves(tmp_path):
-    others = {"merge_spmm__heuristic_row_split_n32": 16.0, "merge_spmm__merge": 1.0, "cusparse__csr_default_col": 35.0}
-    products = everywhere("spmm", sputnik__heuristic_x=10.0, aspt__tiles8=15.6, **others)
-    found = judged(tmp_path, products + everywhere("sddmm", sputnik_sddmm__heuristic_x=10.0, aspt_sddmm__tiles8=9.2))
-    merge, aspt, sampled = (found[f"sputnik-rnn-{name}"] for name in ("merge", "aspt", "sddmm-aspt"))
-    assert (merge.measured, aspt.measured) == (pytest.approx(1.6), pytest.approx(1.56))
-    assert (merge.verdict, aspt.verdict, sampled.verdict) == (REPRODUCED,) * 3
-    assert sampled.measured == pytest.approx(92)
-    assert "2.24×" in aspt.note  # ASpT against cuSPARSE
-    assert "`merge_spmm`" in merge.note  # no time where its authors' code has one
 
 
 def wrong(row):

@@ -59,7 +59,7 @@ def recorded() -> Iterator[object]:
                 rows = [
                     fake_records.timed(
                         kernel, us, variant, problem=f"{number:02}_{m}x{k}x{n}_90_dlmc", m=m, k=k, n=n, dtype=dtype,
-                        policy=policy, floor_us=1.0 + at / 4, gpu=slug, nnz=m * k // 10, op=op, experiment=experiment,
+                        policy=policy, floor_us=1.0 + at / 4, gpu=slug, nnz=m * k // (8 + number % 5), op=op, experiment=experiment,
                     )
                     for number, (m, k, n) in enumerate(sizes[: 24 if at < 2 else 11])
                     for (kernel, variant, dtype), policy in itertools.product(KERNELS, ("hot", "cold"))
@@ -78,17 +78,20 @@ def recorded() -> Iterator[object]:
 def estimated() -> Iterator[object]:
     rng = np.random.default_rng(1)
     kinds = ("uniform:0", "uniform:0", "nm:2:4:0", "balanced:32:0")
-    drawn = [[int(2 ** rng.uniform(5, 12)) for _ in range(3)] for _ in range(60)]
+    drawn = [[int(2 ** rng.uniform(1.5, 12)) for _ in range(3)] for _ in range(60)]
     rows = pd.DataFrame(drawn, columns=["m", "k", "n"]).assign(source=rng.choice(kinds, 60), floor_us=1.5)
-    rows["nnz"] = (rows["m"] * rows["k"] * rng.uniform(0.02, 0.5, 60)).astype(int)
+    rows["nnz"] = (rows["m"] * rows["k"] * rng.uniform(0.02, 0.5, 60)).astype(int) + 1
     rows["median_us"] = 2 + 1e-6 * rows["nnz"] * rows["n"] * rng.uniform(0.8, 1.2, 60) + 1e-5 * rows["m"] * rows["n"]
-    asked = [Sizes(*(int(2 ** rng.uniform(3, 14)) for _ in range(3)), 9999, kind) for kind in ("2:4", "unstructured")]
-    carry = Carry(gpus()[H200], gpus()[A100], 1.2, 0.3)
+    asked = [
+        Sizes(*(int(2 ** rng.uniform(1, 15)) for _ in range(3)), 9999, kind)
+        for kind in ("2:4", "unstructured", "balanced") * 2
+    ]
+    carry = Carry(gpus()[H200], gpus()[T4], 1.2, 0.3)
     for dense, sddmm, library, policy in itertools.product(*[(False, True)] * 3, ("hot", "cold")):
         more = {"halved": sddmm and dense, "coded": library, "carry": carry if policy == "cold" else None}
         for narrow in (1, 16, 40):
             some = rows.assign(n=np.maximum(rows["n"], narrow), k=np.maximum(rows["k"], narrow))
-            model = Model(some, dense, sddmm, 2 + 2 * library, 1.0, library, policy=policy, gpu=gpus()[A100], **more)
+            model = Model(some, dense, sddmm, 2 + 2 * library, 1.0, library, policy=policy, gpu=gpus()[T4], **more)
             for one in asked:
                 near = [away for away, _ in model.near(one)]
                 yield (*model.at([one]), model.guess(one), model.widened(one), model.within(one.kind), *near)

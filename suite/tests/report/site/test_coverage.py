@@ -25,14 +25,6 @@ def one(problem, **changes):
     return record(**{**facts, "kernel": "cudnn", "policy": "hot", **changes})
 
 
-def test_every_cell_is_counted_once():
-    rows = tables.rows(NAME)
-    cells = coverage.expected(NAME)
-    assert len(cells) == len(cells.drop_duplicates()) == len(rows) * 5 * 2  # kernels, policies
-    assert coverage.expected("sputnik_figure2").empty
-    assert coverage.expected("not_listed").empty
-
-
 def test_a_cell_is_timed_refused_failed_or_missing():
     rows = tables.rows(NAME)
     records = [
@@ -119,25 +111,6 @@ def test_the_gaps_name_the_variants_of_a_study(study):
         f"Not measured {policy} ([coverage](../coverage.md)): `sputnik_ablation` f32 (`no_prescale`, `paper_residue`) "
         f"on {some} of 11."
         for policy, some in (("hot", "10"), ("cold", "all"))
-    ]
-
-
-def test_the_gaps_name_kernel_policy_and_count():
-    rows = tables.rows(NAME)
-    everything = [
-        one(row, kernel=kernel, policy=policy)
-        for row in rows
-        for kernel in ("sparsert_conv_paper", "sparsert_conv_padded", "direct_conv", "sparsert_conv", "cudnn")
-        for policy in ("hot", "cold")
-    ]
-    assert coverage.gaps(coverage.count(NAME, frame_of(everything), NO_FILE)) == []
-    assert coverage.gaps(coverage.count(NAME, frame_of(everything[1:]), NO_FILE)) == [
-        "Not measured hot ([coverage](../coverage.md)): `sparsert_conv_paper` f32 on 1 of 8."
-    ]
-    kept = [row for row in everything if row.kernel != "cudnn" or (row.policy == "cold" and "_95" in row.problem)]
-    assert coverage.gaps(coverage.count(NAME, frame_of(kept), NO_FILE)) == [
-        "Not measured hot ([coverage](../coverage.md)): `cudnn` f32 on all of 8.",
-        "Not measured cold ([coverage](../coverage.md)): `cudnn` f32 on 4 of 8.",
     ]
 
 

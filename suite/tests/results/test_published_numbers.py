@@ -1,0 +1,47 @@
+"""Numbers of claims and cells of published records are those that lie beside them: every kind of quantity on real rows."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from nnzbench.core import paths
+from nnzbench.papers.claims.verdicts import judge
+from nnzbench.site import coverage
+
+GPU = "nvidia-h100-80gb-hbm3"
+CLAIMED = ("measured", "low", "high", "problems", "measured_today", "measured_tf32", "measured_fp16", "measured_cold",
+           "synthetic", "before_tuning")  # fmt: skip
+ALIKE = 0.9
+"""Share of each column's cells: pages are drawn from time to time, and what they judge by may have moved since."""
+
+
+def told(frame, folder):
+    """As a file has it."""
+    path = folder / "told.csv"
+    paths.write_csv(frame, path)
+    return pd.read_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "made"),
+    [
+        ("claims", ["id"], lambda: pd.DataFrame(map(dataclasses.asdict, judge(paths.reports(), GPU)))),
+        (
+            "coverage",
+            ["experiment", "kernel", "variant", "dtype", "policy"],
+            lambda: coverage.of_gpu(paths.reports(), GPU, {}).cells,
+        ),
+    ],
+)
+def test_published_records_say_what_is_published_of_them(name, key, made, tmp_path):
+    published = paths.reports() / GPU / f"{name}.csv"
+    if not published.is_file():
+        pytest.skip("no published records lie beside the tests")
+    before, now = (one.fillna("").set_index(key) for one in (pd.read_csv(published), told(made(), tmp_path)))
+    both = before.index.intersection(now.index)
+    assert len(both) > ALIKE * len(before)
+    for column in CLAIMED if name == "claims" else before:
+        old, new = before.loc[both, column], now.loc[both, column]
+        said = (old != "") | (new != "")
+        assert (old == new)[said].mean() >= ALIKE or not said.any(), column
