@@ -53,14 +53,6 @@ def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k, n, dtype):
     check(data, plan(data, eie.EieTiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
 
 
-def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs():
-    data = case(64, 640, 1, 0.3, empty=tuple(range(4)), full=40)
-    one = plan(data, eie.EieTiling(16, 2))
-    assert one.defines["COMMON"] > 0
-    assert one.buffers["rest"].size > 64
-    check(data, one)
-
-
 def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns():
     for kernel, data, words in (
         (eie.eie, spmm_operands(matrix(4, 64), 1), "more than 15 different values"),
@@ -91,32 +83,11 @@ def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_a
         encodings.cluster(np.array([1e30]))
 
 
-def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost():
-    """The best 15 levels of a normal variable leave about 1.3 % of its variance."""
-    pattern = load_sparse(Problem("t", "t", "spmv", 64, 1024, 1, 0.5, "uniform:0"))
-    lost = encodings.loss(pattern)
-    assert 0.10 < lost.weights < 0.14
-    assert lost.outputs == pytest.approx(lost.weights, rel=0.1)
-
-
 def test_fixed_point_steps_are_the_power_of_two_that_the_largest_value_asks_for():
     values = np.array([0.6, -0.01, 0.004, 0.25])
     assert encodings.linear(values, 8).tolist() == [77 / 128, -1 / 128, 1 / 128, 32 / 128]
     assert encodings.linear(np.array([3.9, 0.3]), 4).tolist() == [3.5, 0.5], "the largest is 7 steps of a half"
     assert encodings.linear(np.array([-1.0, 1.0]), 4).tolist() == [-1.0, 0.875], "two's complement reaches less above"
-
-
-def test_clusters_of_the_papers_algorithm_are_fixed_point_numbers_themselves():
-    values = np.random.default_rng(0).standard_normal(5000)
-    found = encodings.QUANTISERS["kmeans_16"](values)
-    assert np.unique(found).size <= 16
-    assert np.array_equal(found, encodings.linear(found, 8))
-
-
-def test_more_bits_lose_less_and_clusters_less_than_as_many_fixed_steps():
-    pattern = load_sparse(Problem("t", "t", "spmv", 64, 1024, 1, 0.9, "uniform:0"))
-    lost = {name: encodings.loss(pattern, name).outputs for name in encodings.QUANTISERS}
-    assert lost["linear_8"] < lost["kmeans_16"] < lost["linear_4"]
 
 
 @pytest.mark.parametrize(("source", "ranges"), [("uniform:0", 32), ("balanced:8:0", 8), ("balanced:0", 32)])

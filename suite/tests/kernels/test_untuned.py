@@ -29,16 +29,6 @@ KERNELS = ((ring, "f32", 128), (row_stream, "f32", 128), (sputnik, "f16", 128), 
 KERNELS += ((delta_spmv, "f16", 1), (delta_spmv, "f8", 1), (tensor_spmm, "f8", 16))
 
 
-@pytest.mark.parametrize(("kernel", "dtype", "n"), KERNELS, ids=lambda one: getattr(one, "name", one))
-def test_it_is_the_first_plan_of_the_family_ranked_first(order, kernel, dtype, n):
-    order[:] = [kernel.name, "sputnik"]
-    problem, data = product(matrix(1024, 64, 0.2), n, dtype)
-    (plan,) = untuned.plans(problem, data, "sm_90")
-    first = next(iter(kernel.plans(problem, data, "sm_90")))
-    assert plan.variant == f"{kernel.name}_{first.variant}"
-    assert (plan.source, plan.defines, plan.launches) == (first.source, first.defines, first.launches)
-
-
 def test_a_family_of_other_arithmetic_is_passed_over(order):
     """fp32 is neither taken for bf16 nor rounded to TF32."""
     order[:] = ["tensor_spmm", "row_stream"]
@@ -48,18 +38,6 @@ def test_a_family_of_other_arithmetic_is_passed_over(order):
     order[:] = ["tensor_spmm"]
     with pytest.raises(Unsupported, match="no family"):
         list(untuned.plans(*product(matrix(64, 64, 0.2), 8), "sm_90"))
-
-
-def test_the_next_family_takes_what_the_first_refuses(order):
-    order[:] = ["sparsert", "ring", "row_stream"]
-    problem, data = product(matrix(8, 8, 0.5), 4)
-    with pytest.raises(Unsupported):
-        next(ring.plans(problem, data, "sm_90"))
-    (plan,) = untuned.plans(problem, data, "sm_90")
-    assert plan.variant.startswith("row_stream_")
-    order[:] = ["sparsert", "ring"]
-    with pytest.raises(Unsupported, match="no family"):
-        list(untuned.plans(problem, data, "sm_90"))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "f8"])

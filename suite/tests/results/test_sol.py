@@ -1,13 +1,10 @@
 """The speed-of-light score: 0.5 at the best dense product in a row's arithmetic, 1 at the row's roofline."""
 
-import fake_records
 import numpy as np
 import pandas as pd
 import pytest
-from fake_records import record
 
-from nnzbench.report.render import speed_of_light
-from nnzbench.results.result_set import _sol, division, load
+from nnzbench.results.result_set import _sol, division
 from nnzbench.results.roofline import sol_score
 
 
@@ -52,31 +49,3 @@ def test_scores_are_of_whole_rows_over_the_dense_libraries_that_compete():
         else:
             assert score == pytest.approx(1 / (1 + (row.median_us - 2.0) / (min(dense) - 2.0)))
     assert 20 < _sol(frame).notna().sum() < 100
-
-
-def test_every_row_has_the_score_over_the_fastest_dense_time_of_its_problem_policy_and_arithmetic(tmp_path):
-    rng = np.random.default_rng(5)
-    made = [
-        record(problem=problem, kernel=kernel, variant=f"{math}_{at}{'_unpruned' * at * (kernel == 'cublas')}",
-               policy=policy, median_us=us, q1_us=us, q3_us=us, limit_us=1.0, source="dlmc:a/b")
-        for problem in ("p", "q")
-        for policy in ("hot", "cold")
-        for kernel, math in (("cublas", "f32"), ("cublas", "tf32"), ("cusparse", "f32"), ("sputnik", "f32"))
-        for at in (0, 1)
-        for us in [float(rng.uniform(2.0, 9.0))]
-        if (problem, math) != ("q", "tf32")
-    ]  # fmt: skip
-    frame = load(fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", made)).frame
-    for row in frame.itertuples():
-        dense = [
-            other.median_us
-            for other in frame.itertuples()
-            if other.kernel == "cublas"
-            and other.weights == "unpruned"
-            and (other.stem, other.policy, other.math) == (row.stem, row.policy, row.math)
-        ]
-        wanted = 1 / (1 + max(0.0, row.median_us - row.limit_us) / (min(dense) - row.limit_us))
-        assert row.sol == pytest.approx(wanted)
-    best = frame[(frame["work"] == "sparse") & (frame["policy"] == "hot")].groupby("stem")["sol"].max()
-    assert f"hot: {best.mean():.2f} in the mean of 2 problems" in speed_of_light(frame, "hot")
-    assert not speed_of_light(frame[frame["work"] == "dense"], "hot")

@@ -119,14 +119,6 @@ def test_the_collection_is_sputniks():
     assert collection()[name].n == 52  # 49 positions in multiples of four
 
 
-def test_a_larger_sample_holds_the_smaller_ones():
-    smaller = {e.path for e in tables.dlmc_sample()}
-    for count, most in ((61, 121), (600, 605), (2000, 3012)):
-        larger = tables.dlmc_sample(count)
-        assert count <= len(larger) <= most
-        assert smaller < {e.path for e in larger}
-
-
 HEADER = "label,op,m,k,n,sparsity,matrix"
 GOOD = "a,spmm,8,16,4,0.5,uniform:0"
 CONVOLUTION = "label,op,m,sparsity,matrix,batch,channels,height,width,filters,r,s\n"

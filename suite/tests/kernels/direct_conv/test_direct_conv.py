@@ -1,7 +1,6 @@
 """Direct sparse convolution against float64 on the processor."""
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import ptx_interpreter
@@ -15,8 +14,7 @@ from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.problem import ConvShape
 from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.direct_conv import convolution as direct_conv
-from nnzbench.kernels.direct_conv.convolution import ConvModel
-from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling, make_program
+from nnzbench.kernels.direct_conv.program import ConvTile, ConvTiling
 
 # 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than
 # lanes hold
@@ -119,31 +117,6 @@ def test_every_tap_of_every_lane_reads_its_own_input(shape, tiling):
     assert (highest + last) * 4 < tile.stage_bytes
     assert tile.pitch >= (tiling.width - 1) * shape.stride + shape.s + tile.skew
     assert tile.image_pitch >= tile.rows * tile.pitch
-
-
-LAYERS = (
-    ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1),
-    ConvShape(128, 512, 14, 14, 512, 3, 3, 1, 1),
-    ConvShape(128, 300, 1, 64, 100, 1, 2),
-    ConvShape(1, 3, 7, 1500, 5, 7, 7, 3, 3, 2),
-    ConvShape(1, 1, 1, 1, 1, 1, 1),
-)
-
-
-@pytest.mark.parametrize("shape", LAYERS, ids=str)
-def test_the_model_finds_tilings_that_fit(shape):
-    weights = shape.filters * shape.channels * shape.r * shape.s
-    one_output = replace(shape, batch=1, height=shape.r, width=shape.s, pad_h=0, pad_w=0)
-    sparse = layer(one_output, density=0.01)[1].sparse
-    sizes: tuple[Literal[2, 4], ...] = (2, 4)
-    for element in sizes:
-        for arch in ("sm_75", "sm_90"):  # the least and the most shared memory
-            model = ConvModel(shape, weights // 10, element, arch)
-            chosen = model.candidates(4)
-            assert len({t.name for t in chosen}) == len(chosen) > 0
-            for tiling in chosen:
-                make_program(sparse, shape, tiling, element).check(arch)
-                assert tiling.images * tiling.height * tiling.width <= 1024
 
 
 def test_the_assembler_keeps_all_sums_in_registers():

@@ -41,18 +41,6 @@ def test_emitted_ptx_multiplies(tiling, m, k, n):
         assert right(interpret(plan, backward=True), truth(matrix, b))
 
 
-@pytest.mark.parametrize(("columns", "element"), [(2, 4), (4, 4), (1, 2), (2, 2)])
-@pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize("staged", [False, True])
-def test_several_columns_per_thread_and_halves_that_are_summed_in_fp32(columns, element, parts, staged):
-    matrix = random_matrix(37, 48, 0.2)
-    matrix = matrix.with_values(matrix.values.astype(f"f{element}"))
-    tiling = Tiling(8, parts=parts, columns_per_thread=columns, row_tiles=2, staged=staged)
-    plan, b = spmm_plan(matrix, 100, tiling, element=element)
-    assert plan.math == ("f32" if element == 4 else "f16")
-    assert right(interpret(plan), truth(matrix, b), plan.math)
-
-
 def test_staging_without_asynchronous_copies():
     matrix = random_matrix(37, 48, 0.2)
     for n in (100, 49):
@@ -137,30 +125,6 @@ def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape):
         conv_plan(shape, Tiling(8, columns_per_thread=2))
     plan, expected = conv_plan(shape, Tiling(8, row_tiles=2))
     assert right(interpret(plan), expected)
-
-
-@pytest.mark.parametrize("shape", [*POINTWISE[:2], *SCATTERED], ids=str)
-def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape):
-    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
-    kinds = {
-        (t.columns_per_thread, t.staged, t.parts > 1): t for t in Planner(matrix, ImagePixels(shape), "sm_90").grid()
-    }
-    assert any(t.staged for t in kinds.values()) == (shape in POINTWISE)
-    for tiling in kinds.values():
-        plan, expected = conv_plan(shape, tiling)
-        assert right(interpret(plan), expected), tiling.name
-
-
-def test_kernel_offers_different_tilings_that_all_compute():
-    matrix = random_matrix(64, 64, 0.1)
-    problem = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
-    b = np.random.default_rng(1).standard_normal((64, 100)).astype(np.float32)
-    plans = list(sparsert.sparsert.plans(problem, Operands(matrix, {"b": b}, "p"), "sm_90"))
-    assert len(plans) == 12
-    assert len({plan.variant for plan in plans}) == len(plans)
-    assert len({plan.variant.split("_")[0] for plan in plans}) >= 2
-    for plan in plans[:2]:
-        assert right(interpret(plan), truth(matrix, b))
 
 
 def test_what_is_beyond_sensible_code_or_a_block_gets_a_reason():

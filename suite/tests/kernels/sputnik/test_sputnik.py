@@ -197,14 +197,6 @@ def test_nan_among_scores_spoils_its_row_alone():
     assert np.isfinite(np.delete(result, np.r_[row])).all()
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_every_plan_of_a_softmax_is_correct(dtype):
-    problem = Problem("test", "t", "sparse_softmax", 13, 70, 0, 0.7, "", dtype)
-    operands = Operands(matrix(13, 70, full=2, empty=(3,)), {}, "").cast(dtype)
-    for plan in kernels()["sparse_softmax"].plans(problem, operands, "sm_90"):
-        check(plan, problem, operands)
-
-
 def test_a_softmax_of_nothing_is_unsupported():
     with pytest.raises(Unsupported, match="no nonzeros"):
         softmax_plan(matrix(3, 4, density=0.0))

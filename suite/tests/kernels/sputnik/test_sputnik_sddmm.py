@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernel_problems import sampled, without_columns
-from on_cpu import check, execute, matrix
+from on_cpu import execute, matrix
 
 from nnzbench.core import paths
 from nnzbench.core.plan import Launch, Unsupported
@@ -52,17 +52,6 @@ def test_without_vectors_32_lanes_load_32_neighbours(k):
     assert plans[0].launches[0].block[0] * plans[0].defines["VECTOR"] == 32
     for build in ("asan", "tsan") if k in (33, 49) else ("plain",):
         assert passes(relative_error(execute(scalar, build), expected(pattern, a, b)), "f32")
-
-
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-@pytest.mark.parametrize("name", ["sputnik_sddmm", "sputnik_sddmm_ablation"])
-def test_first_plans_are_correct(name, dtype):
-    problem, operands = sampled(matrix(13, 70, full=2, empty=(3,)), 40)
-    problem, operands = replace(problem, dtype=dtype), operands.cast(dtype)
-    plans = list(kernels()[name].plans(problem, operands, "sm_90"))
-    assert len({plan.variant for plan in plans}) == len(plans)
-    for plan in plans[:3]:
-        check(plan, problem, operands)
 
 
 def test_unused_rows_of_b_never_leak():

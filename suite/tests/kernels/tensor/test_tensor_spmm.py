@@ -18,7 +18,6 @@ from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.reference import reference
-from nnzbench.devices import gpu
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.registry import with_variant
 from nnzbench.kernels.tensor import spmm
@@ -84,16 +83,6 @@ def test_counters_are_ready_for_the_next_launch(tiling):
         prepared.run()
         assert np.array_equal(prepared.read(), reference(problem(data), data).value)
     prepared.close()
-
-
-def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch):
-    seen = []
-    monkeypatch.setattr(gpu, "build", lambda program: seen.append(program.arch) or 1 / 0)
-    data = operands(matrix(32, 64, 0.3), 8).cast("f16")
-    for tiling in TILINGS[:2]:
-        with pytest.raises(ZeroDivisionError):
-            gpu.build_plan(make_plan(problem(data), data, tiling), "sm_90")
-    assert seen == ["sm_90", "sm_90a"]
 
 
 def test_older_tensor_cores_are_refused():

@@ -138,54 +138,32 @@ def claim(**changes):
     return dataclasses.replace(CLAIMS["sparsert-spmm-95"], **changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "measured", "expected"),
-    [
-        ({"published": 4.0}, 3.2, REPRODUCED),
-        ({"published": 4.0}, 5.0, REPRODUCED),
-        ({"published": 4.0}, 3.19, WEAKER),
-        ({"published": 4.0}, 5.01, STRONGER),
-        ({"published": 4.0}, 0.97, CONTRADICTED),
-        ({"published": 4.0}, 0.99, WEAKER),  # on neither side of break-even
-        ({"published": 4.0}, math.nan, NOT_MEASURABLE),
-        ({"published": 1.1}, 1.0, WEAKER),
-        ({"published": 1.1}, 0.979, CONTRADICTED),
-        ({"published": 4.0}, math.inf, STRONGER),
-        ({"published": 0.71, "scale": "density", "better": "lower"}, math.inf, CONTRADICTED),
-        ({"published": 1.1}, 0.99, WEAKER),
-        ({"published": 0.27, "better": "lower"}, 0.1, STRONGER),
-        ({"published": 0.27, "better": "lower"}, 0.8, WEAKER),
-        ({"published": 0.27, "better": "lower"}, 1.5, CONTRADICTED),
-        ({"published": 1.0, "break_even": math.nan}, 0.9, REPRODUCED),
-        ({"published": 1.0, "break_even": math.nan}, 2.0, STRONGER),
-        ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 69.8, REPRODUCED),
-        ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 69.9, WEAKER),
-        ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 40.0, STRONGER),
-        ({"published": 64.8, "scale": "points", "break_even": 100.0, "better": "lower"}, 103.0, CONTRADICTED),
-        ({"published": 96.8, "unit": "%", "scale": "points", "break_even": 100.0, "better": "lower"}, 101.9, WEAKER),
-        (
-            {"published": 96.8, "unit": "%", "scale": "points", "break_even": 100.0, "better": "lower"},
-            102.1,
-            CONTRADICTED,
-        ),
-        ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.75, REPRODUCED),
-        ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.80, WEAKER),
-        ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.55, STRONGER),
-        ({"published": 10.0, "scale": "least"}, 8.35, WEAKER),
-        ({"published": 10.0, "scale": "least"}, 10.0, REPRODUCED),
-        ({"published": 10.0, "scale": "least"}, 40.0, REPRODUCED),
-        ({"published": 10.0, "scale": "least"}, 0.9, CONTRADICTED),
-        ({"published": 120.0, "scale": "least", "better": "lower", "break_even": math.nan}, 100.0, REPRODUCED),
-        ({"published": 120.0, "scale": "least", "better": "lower", "break_even": math.nan}, 121.0, WEAKER),
-        ({"published": 1.0, "scale": "same", "break_even": math.nan}, 1.2, REPRODUCED),
-        ({"published": 1.0, "scale": "same", "break_even": math.nan}, 1.83, CONTRADICTED),
-        ({"published": 1.0, "scale": "same", "break_even": math.nan}, 0.7, CONTRADICTED),
-        ({"published": 98.2, "unit": "%", "scale": "same", "break_even": math.nan}, 94.0, REPRODUCED),
-        ({"published": 98.2, "unit": "%", "scale": "same", "break_even": math.nan}, 83.1, CONTRADICTED),
-    ],
+LOWER = {"better": "lower"}
+POINTS = LOWER | {"published": 64.8, "scale": "points", "break_even": 100.0}
+PERCENT = POINTS | {"published": 96.8, "unit": "%"}
+DENSITY = LOWER | {"published": 0.71, "scale": "density"}
+UNBROKEN = {"break_even": math.nan}
+SAME = UNBROKEN | {"published": 1.0, "scale": "same"}
+VERDICTS = (  # about break-even on neither side; infinite where a crossover is never reached
+    ({"published": 4.0}, {3.2: REPRODUCED, 5.0: REPRODUCED, 3.19: WEAKER, 5.01: STRONGER, 0.97: CONTRADICTED}),
+    ({"published": 4.0}, {0.99: WEAKER, math.nan: NOT_MEASURABLE, math.inf: STRONGER}),
+    ({"published": 1.1}, {1.0: WEAKER, 0.99: WEAKER, 0.979: CONTRADICTED}),
+    (LOWER | {"published": 0.27}, {0.1: STRONGER, 0.8: WEAKER, 1.5: CONTRADICTED}),
+    (UNBROKEN | {"published": 1.0}, {0.9: REPRODUCED, 2.0: STRONGER}),
+    (POINTS, {69.8: REPRODUCED, 69.9: WEAKER, 40.0: STRONGER, 103.0: CONTRADICTED}),
+    (PERCENT, {101.9: WEAKER, 102.1: CONTRADICTED}),
+    (DENSITY, {math.inf: CONTRADICTED}),
+    (DENSITY | UNBROKEN, {0.75: REPRODUCED, 0.80: WEAKER, 0.55: STRONGER}),
+    ({"published": 10.0, "scale": "least"}, {8.35: WEAKER, 10.0: REPRODUCED, 40.0: REPRODUCED, 0.9: CONTRADICTED}),
+    (LOWER | UNBROKEN | {"published": 120.0, "scale": "least"}, {100.0: REPRODUCED, 121.0: WEAKER}),
+    (SAME, {1.2: REPRODUCED, 1.83: CONTRADICTED, 0.7: CONTRADICTED}),
+    (SAME | {"published": 98.2, "unit": "%"}, {94.0: REPRODUCED, 83.1: CONTRADICTED}),
 )
-def test_verdicts(changes, measured, expected):
-    assert verdict(claim(**changes), measured) == expected
+
+
+@pytest.mark.parametrize(("changes", "words"), VERDICTS)
+def test_verdicts(changes, words):
+    assert {measured: verdict(claim(**changes), measured) for measured in words} == words
     assert [points_of(band) for band in (1.25, 1.1, 1.5)] == pytest.approx([5.0, 2.0, 10.0])
 
 
