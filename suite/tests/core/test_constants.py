@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 KEPT = Path(__file__).with_name("kept_constants.csv")
-ROOMS = ("bench", "core", "data", "devices", "papers.claims", "papers.predict", "results")
+ROOMS = ("bench", "core", "data", "devices", "kernels", "papers.claims", "papers.predict", "results")
 LONGEST = 24
 """Of a constant as it is written; of a longer one a digest is kept."""
 

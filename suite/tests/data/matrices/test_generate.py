@@ -171,13 +171,22 @@ MODELS = {
 
 
 SIZES = ((64, 96), (37, 45), (48, 48), (5, 180), (200, 72))
-DRAWN: dict[str, str] = {}
+DRAWN = {
+    "uniform": "cf83d17e", "equal_rows": "c83bd35e", "cov:0.5": "b585d274", "cov:1.2": "b2efa63b",
+    "banded:8": "2eb4ae03", "balanced": "dda695a6", "balanced:4": "b1ec1f4e", "balanced:9": "c463c5f4",
+    "nm:2:4": "f71a94c8", "nm:1:4": "fa433c95", "block:8x8": "b007c679", "block:3x5": "b1ac12c8",
+    "vnm:32:2:8": "20983e5c", "vnm:64:2:10": "ef8b2914", "vector:3": "e588c122", "vector:9": "d6bf9e74",
+    "kernel:9": "d6bf9e74", "channel:9": "37be3721", "elements:4": "aea259b5", "elements:32": "d5655448",
+    "magnitude:conv1x1_expand": "5219ae5c", "magnitude:ffn1_expand": "87bcb413", "pattern:top8:norm": "9d05b4d2",
+    "pattern:pr8:balanced": "fa3a9708", "pattern:centre8:uneven": "e981082f", "pattern:top12:norm": "c3d0fc52",
+    "codebook_uniform": "1eaa5755", "block:1x1": "2dec1175", "block:1x8": "0a31ec3b", "balanced:3": "dbb4080f",
+}  # fmt: skip
 """Digests of what sources give at these sizes and several levels of zeros, values and packed ranges included."""
 
 
 def drawn(source):
     made = hashlib.sha256()
-    for (m, k), zeros in itertools.product(SIZES, (0.0, 0.5, 0.6, 0.875, 0.95, 1.0)):
+    for (m, k), zeros in itertools.product(SIZES, (0.0, 0.5, 0.6, 0.875, 0.95)):
         taps = {"conv": ConvShape(1, k // 9, 8, 8, m, 3, 3, 1, 1), "op": "conv2d"} if k % 9 == 0 else {}
         with suppress(MatrixError):
             matrix = load_sparse(problem(f"{source}:7", m, k, zeros, **taps))
