@@ -32,8 +32,9 @@ from nnzbench.core import paths
 from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands, make_operands
-from nnzbench.data.problems.problem import ConvShape, Op, Problem
+from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import Reference, reference
+from nnzbench.data.problems.tables import read_table
 from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
@@ -197,28 +198,7 @@ def cupy_calls(library: Library, problem: Problem, operands: Operands) -> Iterat
 
 def problems() -> list[Problem]:
     """Dense products, sparse ones (of a vector where n is 1), sampled ones, convolutions and 2:4 weights."""
-    found = []
-    for m, k, n in ((512, 2048, 256), (64, 256, 3136), (1024, 1024, 2048), (4096, 9216, 64)):
-        found += _both_types(Problem("fairness", f"spmm_{m}x{k}x{n}", "spmm", m, k, n, DENSE_SPARSITY, "uniform:0"))
-    for m, k, n, zeros in ((512, 2048, 256, 0.9), (4096, 9216, 1, 0.91), (2048, 512, 256, 0.95)):
-        op: Op = "spmv" if n == 1 else "spmm"
-        found.append(Problem("fairness", f"{op}_{m}x{k}x{n}_{zeros}", op, m, k, n, zeros, "uniform:0"))
-    found.append(Problem("fairness", "spmm_512x2048x256_0.9", "spmm", 512, 2048, 256, 0.9, "uniform:0", "f16"))
-    for m, n, k in ((2048, 2048, 256), (512, 512, 1024)):
-        found.append(Problem("fairness", f"sddmm_{m}x{n}x{k}", "sddmm", m, k, n, 0.9, "uniform:0"))
-    for c in (
-        ConvShape(128, 64, 32, 32, 256, 1, 1),
-        ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1),
-        ConvShape(128, 300, 1, 64, 100, 1, 3),
-    ):
-        sizes = (c.filters, c.channels * c.r * c.s, c.batch * c.out_height * c.out_width)
-        op = "conv1d" if c.height == 1 else "conv2d"
-        found += _both_types(Problem("fairness", str(c), op, *sizes, 0.9, "uniform:0", conv=c))
-    return [*found, Problem("fairness", "2:4_4096x1024x2048", "spmm", 4096, 1024, 2048, 0.5, "nm:2:4:0", "f16")]
-
-
-def _both_types(problem: Problem) -> list[Problem]:
-    return [problem, replace(problem, dtype="f16")]
+    return [replace(one, name=one.label) for one in read_table(Path(__file__).with_suffix(".csv"))]
 
 
 def kind_of(problem: Problem) -> str:
