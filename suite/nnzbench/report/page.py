@@ -188,8 +188,8 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Bars:
-    """Grouped bars: a group per value of `x` (geometric means where several problems fall into one), a bar a series."""
+class Plot:
+    """What bars, dots and lines show: a value of each series along an attribute `x` of problems."""
 
     name: str
     """File name without ending."""
@@ -206,14 +206,19 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Dots(Bars):
+class Bars(Plot):
+    """Grouped bars: a group per value of `x` (geometric means where several problems fall into one), a bar a series."""
+
+
+@dataclass(frozen=True)
+class Dots(Plot):
     """Ratios problem by problem: a marker per series along the problems, panels by an attribute; 1x is the baseline."""
 
     panels: str = "level"
 
 
 @dataclass(frozen=True)
-class Lines(Bars):
+class Lines(Plot):
     """A line per series along a number; panels by an attribute. Several problems at one place give their mean."""
 
     x: str = "level"

@@ -18,7 +18,7 @@ from matplotlib.ticker import NullLocator
 
 from nnzbench.report.draw import canvas, maps, style
 from nnzbench.report.draw.canvas import AXIS, Look, grid, looks, policy_text, printed_line, rows_at, scale
-from nnzbench.report.page import Bars, Dots, Drawn, Figure, Lines, Map, View
+from nnzbench.report.page import Bars, Dots, Drawn, Figure, Lines, Map, Plot, View
 from nnzbench.report.tables import HEADS, head_of, order_of, shown, valued
 from nnzbench.results.groups import ALL
 
@@ -60,7 +60,7 @@ def _map(figure: Map, view: View) -> Drawing | None:
 class _Shown:
     """What a figure draws: the values of its series, panel by panel, and a paper's own numbers beside them."""
 
-    def __init__(self, figure: Bars, view: View, lines: str = "") -> None:
+    def __init__(self, figure: Plot, view: View, lines: str = "") -> None:
         self.figure, self.view = figure, view
         by = tuple(dict.fromkeys(one for one in (figure.x, figure.panels, lines) if one and one != "subject"))
         self.values = valued(view, figure.series, figure.value, figure.baseline, figure.group, by)
@@ -237,11 +237,11 @@ def _heading(figure: Figure, view: View) -> str:
     return f"{figure.title} ({view.gpu})" if view.gpu else figure.title
 
 
-def _of(figure: Bars) -> str:
+def _of(figure: Plot) -> str:
     return "" if figure.group == ALL else f"; {figure.group.label}"
 
 
-def _caption(figure: Bars) -> str:
+def _caption(figure: Plot) -> str:
     what = {
         "ratio": f"Times as fast as {figure.baseline.label if figure.baseline else ''}",
         "time": "Median time, µs",

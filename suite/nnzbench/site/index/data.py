@@ -178,11 +178,7 @@ def _series(view: View) -> list[Selector]:
 def _printed(page: Page, view: View) -> tuple[str, dict[str, float]]:
     """What the paper's ratios are called, and each by problem: those that a figure of the page shows beside ours."""
     for figure in page.figures:
-        if (
-            not isinstance(figure, Dots | Bars)
-            or figure.printed is None
-            or getattr(figure, "value", "ratio") != "ratio"
-        ):
+        if not isinstance(figure, Dots | Bars) or figure.printed is None or figure.value != "ratio":
             continue
         made = figure.printed.make(view)
         keys = [one for one in (figure.x, figure.panels) if one in made]

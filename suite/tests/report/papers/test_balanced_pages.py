@@ -14,6 +14,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.papers import balanced as pages
 from nnzbench.report import published, render
 from nnzbench.results.result_set import nothing
+from nnzbench.site.index.data import _printed
 
 
 def balanced(us: float) -> Timed:
@@ -49,6 +50,7 @@ def test_balanced_is_set_against_other_patterns_with_as_many_zeros(tmp_path: Pat
         assert facts[group.label, MINE, "cuBLAS fp32"] == pytest.approx(5.0)
         assert facts[pairs.label, MINE, "cuSPARSE, random zeros"] == pytest.approx(2.0)
         assert facts[pairs.label, MINE, "cuSPARSE, blocks of zeros"] == pytest.approx(4.0)
+    assert _printed(pages.balanced_figure4(), view) == ("", {}), "along a line no number is of one problem"
     printed = pages._printed_figure4(view).set_index(["n", "level"])["value"]
     assert len(printed) == 22
     assert printed[1, 50.0] == pytest.approx(1.09, abs=0.02)
