@@ -31,7 +31,6 @@
 #include "nnz.cuh"
 #include "pack.cuh"
 #include "reduce.cuh"
-#include "vector_columns.cuh"
 
 constexpr int kKeep = KEEP;
 constexpr int kWidth = WIDTH;
@@ -49,7 +48,7 @@ using Position = unsigned short;
 #else
 using Position = unsigned char;
 #endif
-using Slot = nnz::Columns<kColumns>::type;
+using Slot = Pack<float, kColumns>;
 
 // X's columns from `first` on to shared memory; a barrier must follow.
 __device__ __forceinline__ void stage(Slot* slots, const Value* __restrict__ x, int k, int n, int first) {
@@ -86,7 +85,7 @@ __device__ __forceinline__ void stage(Slot* slots, const Value* __restrict__ x, 
                 const bool loaded = keep[u] && (EXACT || first + c < n);
                 columns.at[c] = loaded ? widen(held[u][c / kLoad].at[c % kLoad]) : 0.0f;
             }
-            store<kColumns>(reinterpret_cast<float*>(slots + slot[u]), columns);
+            slots[slot[u]].word = columns.word;
         }
     }
 }
@@ -103,7 +102,12 @@ __device__ __forceinline__ void multiply(float (&sums)[kColumns], const Value* v
         position[u] = nnz::ldg(positions + u * kRanges);
     }
 #pragma unroll
-    for (int u = 0; u < Count; ++u) nnz::multiply_add(sums, widen(value[u]), range[position[u] * kRanges]);
+    for (int u = 0; u < Count; ++u) {
+        Slot of;
+        of.word = range[position[u] * kRanges].word;
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) sums[c] = nnz::fma_rn(widen(value[u]), of.at[c], sums[c]);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(kWarps * 32, BLOCKS)

@@ -149,10 +149,6 @@ struct alignas(16) Words {
 
 __device__ __forceinline__ Words words_at(const Half* from) { return *reinterpret_cast<const Words*>(from); }
 
-__device__ __forceinline__ unsigned both(float low, float high) {
-    return nnz::both_halves(nnz::narrow_half(low), nnz::narrow_half(high));
-}
-
 // Of two pairs of halves.
 __device__ __forceinline__ float product_of(unsigned one, unsigned other) {
     const auto half = [](unsigned two) { return nnz::widen_half(static_cast<Half>(two & 0xffffu)); };
@@ -289,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         }
         most = now;
         const float fades[2] = {__shfl_sync(kAll, fade, 8 * t), __shfl_sync(kAll, fade, 8 * t + 4)};
-        const unsigned by[2] = {both(weight[0], weight[1]), both(weight[2], weight[3])};
+        const unsigned by[2] = {nnz::narrow_pair(weight[0], weight[1]), nnz::narrow_pair(weight[2], weight[3])};
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
 #pragma unroll

@@ -15,14 +15,6 @@ constexpr int kVectors = 4;  // float4 in flight per thread of a copy or a read
 constexpr int kChains = 8;  // independent sums per thread: more than the latency of a multiply-add
 constexpr int kSteps = 16;  // multiply-adds of each chain per round
 
-__device__ __forceinline__ float4 load_past_l1(const float4* p) {
-#ifdef NNZ_CPU
-    return *p;
-#else
-    return __ldcg(p);
-#endif
-}
-
 extern "C" __global__ void __launch_bounds__(kThreads)
     peak_copy(const float4* __restrict__ source, float4* __restrict__ destination, int count) {
     const int first = blockIdx.x * (kThreads * kVectors) + threadIdx.x;
@@ -46,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         const float4* const from = buffer + visit % chunks * (kThreads * kVectors) + threadIdx.x;
         float4 held[kVectors];
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) held[v] = load_past_l1(from + v * kThreads);
+        for (int v = 0; v < kVectors; ++v) held[v] = __ldcg(from + v * kThreads);
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) sum += (held[v].x + held[v].y) + (held[v].z + held[v].w);
     }

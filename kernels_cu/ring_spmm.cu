@@ -97,26 +97,16 @@ struct UnitStream {
             fourth = load(at + 3 * kSub);
         }
     }
-    __device__ __forceinline__ void advance_one() {
-        at += kSub;
-        first = second;
+    template <int By>  // 1 or 2
+    __device__ __forceinline__ void advance() {
+        at += By * kSub;
         if constexpr (kFar) {
-            second = third;
-            third = fourth;
+            first = By == 1 ? second : third;
+            second = By == 1 ? third : fourth;
+            third = By == 1 ? fourth : load(at + 2 * kSub);
             fourth = load(at + 3 * kSub);
         } else {
-            second = load(at + kSub);
-        }
-    }
-    __device__ __forceinline__ void advance_two() {
-        at += 2 * kSub;
-        if constexpr (kFar) {
-            first = third;
-            second = fourth;
-            third = load(at + 2 * kSub);
-            fourth = load(at + 3 * kSub);
-        } else {
-            first = load(at);
+            first = By == 1 ? second : load(at);
             second = load(at + kSub);
         }
     }
@@ -127,13 +117,13 @@ __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStre
     for (; left >= 2; left -= 2) {
         const uint4 unit0 = units.first;
         const uint4 unit1 = units.second;
-        units.advance_two();
+        units.advance<2>();
         use_unit(acc, unit0, lane);
         use_unit(acc, unit1, lane);
     }
     if (left > 0) {
         const uint4 unit0 = units.first;
-        units.advance_one();
+        units.advance<1>();
         use_unit(acc, unit0, lane);
     }
 }

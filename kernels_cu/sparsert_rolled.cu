@@ -12,14 +12,12 @@
 #define THREADS 256
 #endif
 
-constexpr int kRows = ROWS;  // of the tallest block
-constexpr int kThreads = THREADS;
-static_assert(kRows >= 1, "a block has at least one row");
-static_assert(kThreads >= 1 && kThreads <= 1024, "a block has 1 to 1024 threads");
+static_assert(ROWS >= 1, "a block has at least one row");
+static_assert(THREADS >= 1 && THREADS <= 1024, "a block has 1 to 1024 threads");
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(THREADS)
     sparsert_rolled(const float* b, float* c, const int* row_start, const int* body_start, const int* columns,
                     const int* first, const int* rows, const float* values, int n) {
     DYN_SHARED(float, sums);
-    rolled<kRows>(RolledMatrix{b, n}, c, row_start, body_start, columns, first, rows, values, sums);
+    rolled<ROWS>(RolledMatrix{b, n}, c, row_start, body_start, columns, first, rows, values, sums);
 }

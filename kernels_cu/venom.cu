@@ -158,11 +158,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) {
             nnz::Half* const at = tile + (warp_row + i * 16 + lane / 4) * kOutRow + warp_column + j * 8 + lane % 4 * 2;
-            const auto pair = [](float x, float y) {
-                return nnz::both_halves(nnz::narrow_half(x), nnz::narrow_half(y));
-            };
-            *reinterpret_cast<unsigned*>(at) = pair(sums[i][j][0], sums[i][j][1]);
-            *reinterpret_cast<unsigned*>(at + 8 * kOutRow) = pair(sums[i][j][2], sums[i][j][3]);
+            *reinterpret_cast<unsigned*>(at) = nnz::narrow_pair(sums[i][j][0], sums[i][j][1]);
+            *reinterpret_cast<unsigned*>(at + 8 * kOutRow) = nnz::narrow_pair(sums[i][j][2], sums[i][j][3]);
         }
     }
     __syncthreads();

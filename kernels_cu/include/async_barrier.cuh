@@ -4,9 +4,9 @@
 
 #include "nnz.cuh"
 
-#ifdef NNZ_CPU
-
 namespace nnz {
+
+#ifdef NNZ_CPU
 
 struct Barrier {
     int arrivals;
@@ -55,11 +55,7 @@ inline void barrier_wait(Barrier* barrier, unsigned parity) {
     }
 }
 
-}  // namespace nnz
-
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-namespace nnz {
 
 using Barrier = unsigned long long;  // an mbarrier object
 
@@ -97,6 +93,6 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, unsigned parity) 
     }
 }
 
-}  // namespace nnz
-
 #endif
+
+}  // namespace nnz

@@ -5,9 +5,9 @@
 
 #include "async_barrier.cuh"
 
-#ifdef NNZ_CPU
-
 namespace nnz {
+
+#ifdef NNZ_CPU
 
 inline void barrier_init_fence() {}
 
@@ -35,11 +35,7 @@ inline void bulk_copy(const void* dst, const void* src, int bytes, Barrier* barr
     __atomic_store_n(&place->to, static_cast<char*>(const_cast<void*>(dst)), __ATOMIC_RELEASE);
 }
 
-}  // namespace nnz
-
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-
-namespace nnz {
 
 // Makes initialised barriers visible to the copy engine.
 __device__ __forceinline__ void barrier_init_fence() {
@@ -65,6 +61,6 @@ __device__ __forceinline__ void bulk_copy(void* dst, const void* src, int bytes,
     bulk_copy(shared_address(dst), src, bytes, barrier);
 }
 
-}  // namespace nnz
-
 #endif
+
+}  // namespace nnz

@@ -76,10 +76,6 @@ __device__ __forceinline__ void keep_sums(float* tile, const float (&sums)[4], i
     at[TileM + 4 + 8] = sums[3];
 }
 
-__device__ __forceinline__ unsigned narrow_pair(float low, float high) {
-    return nnz::narrow_half(low) | static_cast<unsigned>(nnz::narrow_half(high)) << 16;
-}
-
 // `out` is the tile's first element; a barrier must come before.
 template <int TileM, int Columns>
 __device__ __forceinline__ void store_sums(const float* tile, nnz::Half* out, int m) {
@@ -89,8 +85,8 @@ __device__ __forceinline__ void store_sums(const float* tile, nnz::Half* out, in
         const int row = i % kPieces * 8, column = i / kPieces;
         const float4* const from = reinterpret_cast<const float4*>(tile + column * (TileM + 4) + row);
         const float4 x = from[0], y = from[1];
-        const uint4 halves =
-            make_uint4(narrow_pair(x.x, x.y), narrow_pair(x.z, x.w), narrow_pair(y.x, y.y), narrow_pair(y.z, y.w));
+        const uint4 halves = make_uint4(nnz::narrow_pair(x.x, x.y), nnz::narrow_pair(x.z, x.w),
+                                        nnz::narrow_pair(y.x, y.y), nnz::narrow_pair(y.z, y.w));
         *reinterpret_cast<uint4*>(out + static_cast<long long>(column) * m + row) = halves;
     }
 }
@@ -112,6 +108,6 @@ extern "C" __global__ void __launch_bounds__(32)
         add_pair(sums[4], sums[5], halves.z);
         add_pair(sums[6], sums[7], halves.w);
     }
-    c[at] = make_uint4(narrow_pair(sums[0], sums[1]), narrow_pair(sums[2], sums[3]), narrow_pair(sums[4], sums[5]),
-                       narrow_pair(sums[6], sums[7]));
+    c[at] = make_uint4(nnz::narrow_pair(sums[0], sums[1]), nnz::narrow_pair(sums[2], sums[3]),
+                       nnz::narrow_pair(sums[4], sums[5]), nnz::narrow_pair(sums[6], sums[7]));
 }

@@ -4,10 +4,10 @@
 //                                   declarations in one kernel alias the same bytes, so carve further arrays by hand
 //   nnz::ldg(p)                     load through the read-only cache: data that no thread writes during the launch
 //   nnz::ld_stream(p)               load that is used once and should leave the caches first
-//   nnz::st_stream(p, v)            store that is not read again soon
 //   nnz::fma_rn(a, b, c)            a * b + c rounded once, never contracted differently
-//   nnz::cp_async4/8/16(dst, src)   asynchronous copy of 4, 8 or 16 bytes, global to shared; both sides aligned to its size
-//   nnz::cp_async4/8/16(dst, src, keep)   the same, but writes zeros (and reads nothing) where `keep` is false
+//   nnz::cp_async_bytes<N>(dst, src, keep)   asynchronous copy of N = 4, 8 or 16 bytes, global to shared, both sides aligned to
+//                                   N; writes zeros, and reads nothing, where `keep` is false
+//   nnz::cp_async16(dst, src, keep = true)   the same of 16
 //   nnz::cp_async_commit()          closes the calling thread's group of copies
 //   nnz::cp_async_wait<N>()         waits until at most N of the thread's newest groups are in flight; a barrier must follow
 //                                   before other threads read what was copied
@@ -41,11 +41,6 @@ __device__ __forceinline__ T ldg(const T* p) {
 template <typename T>
 __device__ __forceinline__ T ld_stream(const T* p) {
     return __ldcs(p);
-}
-
-template <typename T>
-__device__ __forceinline__ void st_stream(T* p, T v) {
-    __stcs(p, v);
 }
 
 __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -116,14 +111,6 @@ template <int N>
 __device__ __forceinline__ void cp_async_wait() {}
 
 #endif
-
-__device__ __forceinline__ void cp_async4(void* dst, const void* src, bool keep = true) {
-    cp_async_bytes<4>(dst, src, keep);
-}
-
-__device__ __forceinline__ void cp_async8(void* dst, const void* src, bool keep = true) {
-    cp_async_bytes<8>(dst, src, keep);
-}
 
 __device__ __forceinline__ void cp_async16(void* dst, const void* src, bool keep = true) {
     cp_async_bytes<16>(dst, src, keep);

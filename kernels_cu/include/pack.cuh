@@ -28,30 +28,16 @@ struct TwoWords {
 };
 
 template <int Bytes>
-struct WordOf;
-template <>
-struct WordOf<2> {
-    using type = unsigned short;
-};
-template <>
-struct WordOf<4> {
-    using type = int;
-};
-template <>
-struct WordOf<8> {
-    using type = int2;
-};
-template <>
-struct WordOf<16> {
-    using type = int4;
-};
-template <>
-struct WordOf<32> {
-    using type = TwoWords;
-};
+__device__ auto word_of() {
+    if constexpr (Bytes == 2) return static_cast<unsigned short>(0);
+    if constexpr (Bytes == 4) return 0;
+    if constexpr (Bytes == 8) return int2{};
+    if constexpr (Bytes == 16) return int4{};
+    if constexpr (Bytes == 32) return TwoWords{};
+}
 
 template <typename T, int N>
-using Word = typename WordOf<static_cast<int>(sizeof(T)) * N>::type;
+using Word = decltype(word_of<static_cast<int>(sizeof(T)) * N>());
 
 template <typename T, int N>
 union Pack {
@@ -71,68 +57,45 @@ __device__ __forceinline__ Pack<T, N> load(const T* p) {
     return pack;
 }
 
-// Branches between the loads of a batch make each wait for the one before; predicates do not.
-#ifdef NNZ_CPU
-template <int N, typename T>
-__device__ __forceinline__ void load_if(bool keep, const T* p, Pack<T, N>& pack) {
-    if (keep) pack = load<N>(p);
-}
-#else
-__device__ __forceinline__ void load_word_if(bool keep, const void* p, unsigned short& w) {
-    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %1, 0;\n@k ld.global.nc.u16 %0, [%2];\n}"
-        : "=h"(w)
-        : "r"(static_cast<int>(keep)), "l"(p));
-}
-__device__ __forceinline__ void load_word_if(bool keep, const void* p, int& w) {
-    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %1, 0;\n@k ld.global.nc.s32 %0, [%2];\n}"
-        : "=r"(w)
-        : "r"(static_cast<int>(keep)), "l"(p));
-}
-__device__ __forceinline__ void load_word_if(bool keep, const void* p, int2& w) {
-    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %2, 0;\n@k ld.global.nc.v2.s32 {%0, %1}, [%3];\n}"
-        : "=r"(w.x), "=r"(w.y)
-        : "r"(static_cast<int>(keep)), "l"(p));
-}
-__device__ __forceinline__ void load_word_if(bool keep, const void* p, int4& w) {
-    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %4, 0;\n@k ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%5];\n}"
-        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-        : "r"(static_cast<int>(keep)), "l"(p));
-}
-
-template <int N, typename T>
-__device__ __forceinline__ void load_if(bool keep, const T* p, Pack<T, N>& pack) {
-    load_word_if(keep, p, pack.word);
-}
+// `load_if`: branches between the loads of a batch make each wait for the one before; predicates do not. `load_here`: of what no
+// thread writes during the launch; of a batch of such loads all are on their way before the first is used, even where the use
+// depends on a condition. (A compiler moves ordinary loads to their uses.)
+#ifndef NNZ_CPU
+// Of a type of word: how it is loaded, the texts of its parts and of the two operands behind them, and its parts.
+#define NNZ_LOADS(Type, how, parts, next, last, ...)                                                           \
+    __device__ __forceinline__ void load_word_if(bool keep, const void* p, Type& w) {                          \
+        asm("{\n.reg .pred k;\nsetp.ne.s32 k, " next ", 0;\n@k ld.global.nc." how " " parts ", [" last "];\n}" \
+            : __VA_ARGS__                                                                                      \
+            : "r"(static_cast<int>(keep)), "l"(p));                                                            \
+    }                                                                                                          \
+    __device__ __forceinline__ void load_word_here(const void* p, Type& w) {                                   \
+        asm volatile("ld.global.nc." how " " parts ", [" next "];" : __VA_ARGS__ : "l"(p));                    \
+    }
+NNZ_LOADS(unsigned short, "u16", "%0", "%1", "%2", "=h"(w))
+NNZ_LOADS(int, "s32", "%0", "%1", "%2", "=r"(w))
+NNZ_LOADS(int2, "v2.s32", "{%0, %1}", "%2", "%3", "=r"(w.x), "=r"(w.y))
+NNZ_LOADS(int4, "v4.s32", "{%0, %1, %2, %3}", "%4", "%5", "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w))
 #endif
 
-// Loads what no thread writes during the launch, at this place in the program: of a batch of such loads all are on their
-// way before the first is used, even where the use depends on a condition. (A compiler moves ordinary loads to their uses.)
-#ifdef NNZ_CPU
 template <int N, typename T>
-__device__ __forceinline__ Pack<T, N> load_here(const T* p) {
-    return load<N>(p);
-}
+__device__ __forceinline__ void load_if(bool keep, const T* p, Pack<T, N>& pack) {
+#ifdef NNZ_CPU
+    if (keep) pack = load<N>(p);
 #else
-__device__ __forceinline__ void load_word_here(const void* p, unsigned short& w) {
-    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(w) : "l"(p));
-}
-__device__ __forceinline__ void load_word_here(const void* p, int& w) {
-    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(w) : "l"(p));
-}
-__device__ __forceinline__ void load_word_here(const void* p, int2& w) {
-    asm volatile("ld.global.nc.v2.s32 {%0, %1}, [%2];" : "=r"(w.x), "=r"(w.y) : "l"(p));
-}
-__device__ __forceinline__ void load_word_here(const void* p, int4& w) {
-    asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(p));
+    load_word_if(keep, p, pack.word);
+#endif
 }
 
 template <int N, typename T>
 __device__ __forceinline__ Pack<T, N> load_here(const T* p) {
+#ifdef NNZ_CPU
+    return load<N>(p);
+#else
     Pack<T, N> pack;
     load_word_here(p, pack.word);
     return pack;
-}
 #endif
+}
 
 template <int N, typename T>
 __device__ __forceinline__ void store(T* p, const Pack<T, N>& pack) {

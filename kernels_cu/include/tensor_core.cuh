@@ -17,8 +17,8 @@
 //   store_at(at, half)           a store of 2 bytes there
 //   take_if<Bit>(bits, at, word) where bit `Bit` of `bits` is set: the 32-bit word at `at`, and `at` to the next one; else
 //                                nothing. Predicated, never a branch
-//   take_half_if<Bit>(bits, at, half)  the same with the 16-bit number at `at`, as the lower half of `half`
-//   both_halves(low, high)       a word of two halves
+//   take_if<Bit, Half>(bits, at, word)  the same with the 16-bit number at `at`, as the lower half of `word`
+//   both_halves(low, high)       a word of two halves; narrow_pair(low, high): of two floats
 //   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
 //                                (16 bytes, aligned), and holds of each matrix elements (2t, g) and (2t + 1, g)
 //   load_rows(at, r)             the same matrices as they lie: elements (g, 2t) and (g, 2t + 1)
@@ -111,21 +111,12 @@ T load_at(SharedAt at) {
 
 inline void store_at(SharedAt at, Half half) { *reinterpret_cast<Half*>(const_cast<char*>(at)) = half; }
 
-template <int Bit>
+template <int Bit, typename T = unsigned>
 void take_if(unsigned bits, SharedAt& at, unsigned& word) {
     if ((bits >> Bit & 1u) == 0) return;
-    word = load_at<unsigned>(at);
-    at += 4;
+    word = load_at<T>(at);
+    at += sizeof(T);
 }
-
-template <int Bit>
-void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
-    if ((bits >> Bit & 1u) == 0) return;
-    half = load_at<Half>(at);
-    at += 2;
-}
-
-inline unsigned both_halves(unsigned low, unsigned high) { return low | high << 16; }
 
 // What each lane of the warp gives. Lanes meet twice: here, when all have given theirs, and when all have read the others'.
 template <typename T>
@@ -270,35 +261,21 @@ __device__ __forceinline__ void store_at(SharedAt at, Half half) {
 
 // The bit itself moves the address to a register of its own: a load that has not yet read its address would hold up what
 // adds to that register.
-template <int Bit, int Bytes>
-__device__ __forceinline__ SharedAt behind_if(unsigned bit, SharedAt at) {
-    constexpr int kShift = Bit - (Bytes == 4 ? 2 : 1);
-    if constexpr (kShift <= 0) {
-        return at + (bit << -kShift);
-    } else {
-        return at + (bit >> kShift);
-    }
-}
-
-template <int Bit>
+template <int Bit, typename T = unsigned>
 __device__ __forceinline__ void take_if(unsigned bits, SharedAt& at, unsigned& word) {
+    constexpr int kShift = Bit - (sizeof(T) == 4 ? 2 : 1);
     const unsigned bit = bits & 1u << Bit;
-    asm volatile("{\n.reg .pred set;\nsetp.ne.b32 set, %1, 0;\n@set ld.shared.b32 %0, [%2];\n}"
-                 : "+r"(word)
-                 : "r"(bit), "r"(at));
-    at = behind_if<Bit, 4>(bit, at);
+    if constexpr (sizeof(T) == 4) {
+        asm volatile("{\n.reg .pred set;\nsetp.ne.b32 set, %1, 0;\n@set ld.shared.b32 %0, [%2];\n}"
+                     : "+r"(word)
+                     : "r"(bit), "r"(at));
+    } else {
+        asm volatile("{\n.reg .pred set;\nsetp.ne.b32 set, %1, 0;\n@set ld.shared.u16 %0, [%2];\n}"
+                     : "+r"(word)
+                     : "r"(bit), "r"(at));
+    }
+    at += kShift <= 0 ? bit << (kShift < 0 ? -kShift : 0) : bit >> (kShift > 0 ? kShift : 0);
 }
-
-template <int Bit>
-__device__ __forceinline__ void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
-    const unsigned bit = bits & 1u << Bit;
-    asm volatile("{\n.reg .pred set;\nsetp.ne.b32 set, %1, 0;\n@set ld.shared.u16 %0, [%2];\n}"
-                 : "+r"(half)
-                 : "r"(bit), "r"(at));
-    at = behind_if<Bit, 2>(bit, at);
-}
-
-__device__ __forceinline__ unsigned both_halves(unsigned low, unsigned high) { return low + high * 65536u; }
 
 __device__ __forceinline__ void load_matrices(SharedAt at, unsigned (&r)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -350,6 +327,12 @@ __device__ __forceinline__ void multiply_half_tile(float (&c)[4], unsigned a0, u
 }
 
 #endif
+
+__device__ __forceinline__ unsigned both_halves(unsigned low, unsigned high) { return low + high * 65536u; }
+
+__device__ __forceinline__ unsigned narrow_pair(float low, float high) {
+    return both_halves(narrow_half(low), narrow_half(high));
+}
 
 __device__ __forceinline__ void store_matrices(char* base, int at, const unsigned (&r)[4]) {
 #if !defined(NNZ_CPU) && __CUDA_ARCH__ >= 900

@@ -7,25 +7,17 @@
 using Sums = float[kTiles][kColumns][4];
 using Registers = unsigned[kTiles][4];
 
-#if HALVES || BITMAP
-
-// Register j of a step, by bits Bit and Bit + 1.
-template <int Bit>
-__device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at) {
-    unsigned low = 0, high = 0;
-    nnz::take_half_if<Bit>(bits, at, low);
-    nnz::take_half_if<Bit + 1>(bits, at, high);
-    return nnz::both_halves(low, high);
-}
-
-#else
-
-// Register j of a step, by bit Bit.
+// A register by bit Bit, of one entry or two.
 template <int Bit>
 __device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at) {
     unsigned word = 0;
-#if FP8
-    nnz::take_half_if<Bit>(bits, at, word);
+#if HALVES || BITMAP
+    unsigned high = 0;
+    nnz::take_if<Bit, nnz::Half>(bits, at, word);
+    nnz::take_if<Bit + 1, nnz::Half>(bits, at, high);
+    return nnz::both_halves(word, high);
+#elif FP8
+    nnz::take_if<Bit, nnz::Half>(bits, at, word);
     return nnz::from_e4m3(word);
 #else
     nnz::take_if<Bit>(bits, at, word);
@@ -33,41 +25,16 @@ __device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at)
 #endif
 }
 
-#endif
-
-#if BITMAP
-
-// The registers of a step, in the order of their bits: those of rows g before those of rows g + 8.
-template <int Bit>
+// The registers of a step from the Next-th on, whose first bit is Bit; under BITMAP those of rows g before those of rows g + 8.
+template <int Bit, int Next = 0>
 __device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registers& a) {
-    static_assert(Bit == 0, "each step has a word of its own");
-    a[0][0] = expand_one<0>(bits, at);
-    a[0][2] = expand_one<4>(bits, at);
-    a[1][0] = expand_one<8>(bits, at);
-    a[1][2] = expand_one<12>(bits, at);
-    a[0][1] = expand_one<16>(bits, at);
-    a[0][3] = expand_one<20>(bits, at);
-    a[1][1] = expand_one<24>(bits, at);
-    a[1][3] = expand_one<28>(bits, at);
+    static_assert(!BITMAP || Bit == 0, "each step has a word of its own");
+    if constexpr (Next < 8) {
+        constexpr int kTile = BITMAP ? Next / 2 % 2 : Next / 4, kNumber = BITMAP ? Next % 2 * 2 + Next / 4 : Next % 4;
+        a[kTile][kNumber] = expand_one<Bit + Next*(BITMAP ? 4 : kStepBits / 8)>(bits, at);
+        expand<Bit, Next + 1>(bits, at, a);
+    }
 }
-
-#else
-
-// The registers of a step, whose first bit is Bit.
-template <int Bit>
-__device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registers& a) {
-    constexpr int kBits = kStepBits / 8;  // of a register
-    a[0][0] = expand_one<Bit>(bits, at);
-    a[0][1] = expand_one<Bit + kBits>(bits, at);
-    a[0][2] = expand_one<Bit + 2 * kBits>(bits, at);
-    a[0][3] = expand_one<Bit + 3 * kBits>(bits, at);
-    a[1][0] = expand_one<Bit + 4 * kBits>(bits, at);
-    a[1][1] = expand_one<Bit + 5 * kBits>(bits, at);
-    a[1][2] = expand_one<Bit + 6 * kBits>(bits, at);
-    a[1][3] = expand_one<Bit + 7 * kBits>(bits, at);
-}
-
-#endif
 
 // What a lane knows of a step before it takes: the bits of its registers, and what the products select.
 struct Step {

@@ -10,11 +10,10 @@ constexpr int kStages = STAGES;
 constexpr int kPanelK = PANEL_K;
 constexpr int kPanels = PANELS;
 constexpr int kFill = FILL;
-#if TOKENS
-constexpr bool kTokens = true;
-#else
-constexpr bool kTokens = false;
+#ifndef TOKENS
+#define TOKENS 0
 #endif
+constexpr bool kTokens = TOKENS;
 
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStripM = 32;
@@ -43,11 +42,7 @@ constexpr int kElementBytes = sizeof(Element);
 constexpr int kHalves = kElementBytes / 2;  // per element: panels are copied as halves
 constexpr int kRowHalves = kBlockN * kHalves;
 constexpr int kPieces = kRowHalves / 8;  // of 16 bytes, of a row of B
-#if TF32
-constexpr int kBases = kColumns < 4 ? 2 * kColumns : 8;
-#else
-constexpr int kBases = kColumns < 8 ? kColumns : 8;
-#endif
+constexpr int kBases = TF32 && kColumns < 4 ? 2 * kColumns : !TF32 && kColumns < 8 ? kColumns : 8;
 constexpr int kRowBytes = kRowHalves < 64 ? 2 * kRowHalves : 128;  // of a row's first 8 pieces at most
 constexpr int kBlockBytes = kPanelK * kRowBytes;  // of 8 pieces of all rows of a panel
 constexpr int kPanelBytes = kPanelK * 2 * kRowHalves;
@@ -56,17 +51,13 @@ constexpr int kStartsAt = BITMAP ? 0 : 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
 [[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
-#if SPREAD
-constexpr int kBatchTiles = kBlockN >= 128 ? 8 : kBlockN >= 64 ? 4 : 1;
-constexpr int kBatchSlices = kBlockN >= 64 ? 4 : 8;
+// Of sums to be added that travel together, of so many slices
+constexpr int kBatchTiles = kBlockN >= 128 ? 8 : SPREAD && kBlockN < 64 ? 1 : kSums < 4 ? kSums : 4;
+constexpr int kBatchSlices = (SPREAD ? kBlockN < 64 : kSums < 4) ? 8 : 4;
 #ifdef NNZ_CPU
 constexpr int kPatience = 2;  // blocks run one after another
 #else
 constexpr int kPatience = 64;  // times that the owner of a part looks whether the others have arrived
-#endif
-#else
-constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of sums to be added that travel together,
-constexpr int kBatchSlices = kSums < 4 ? 8 : 4;  // of so many slices
 #endif
 
 static_assert(!FP8 || !(kOneByOne || TF32 || BF16), "two values of FP8 make a register of fp16");

@@ -169,7 +169,7 @@ def test_a_broken_rule_says_who_is_where_and_a_crash_its_signal(body, told):
 
 
 def test_forgotten_wait_for_a_copy_shows():
-    body = "DYN_SHARED(float, s);\nconst int t = threadIdx.x;\nnnz::cp_async4(s + t, x + t);\n"
+    body = "DYN_SHARED(float, s);\nconst int t = threadIdx.x;\nnnz::cp_async_bytes<4>(s + t, x + t, true);\n"
     body += "nnz::cp_async_commit();\n{}y[t] = s[t];"
     assert np.isnan(execute(plan(body.format(""), shared=256))[:64]).all()
     np.testing.assert_array_equal(execute(plan(body.format("nnz::cp_async_wait<0>();"), shared=256))[:64], X[:64])
