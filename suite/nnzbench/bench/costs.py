@@ -62,20 +62,13 @@ COLUMNS = (
 
 
 @dataclass
-class _Sum:
-    amount: float = 0.0
-    count: float = 0.0
-
-    def add(self, amount: float, count: float = 1.0) -> None:
-        self.amount += amount
-        self.count += count
-
-
-@dataclass
 class Costs:
     """Means by problem and kernel where those were recorded, else by experiment and kernel, by kernel, over all."""
 
-    sums: dict[str, defaultdict[Name, _Sum]] = field(default_factory=lambda: {what: defaultdict(_Sum) for what in SUMS})
+    amounts: defaultdict[tuple[str, Name], float] = field(default_factory=lambda: defaultdict(float))
+    """By what of `SUMS` was learnt, and whose."""
+    counts: defaultdict[tuple[str, Name], float] = field(default_factory=lambda: defaultdict(float))
+    """What each is over."""
     _compile: dict[Name, float] = field(default_factory=dict)
 
     def add(self, experiment: str, row: Tuning) -> None:
@@ -85,21 +78,24 @@ class Costs:
         """
         if row.scope == "some":
             return
-        first = row.scope == "first"
-        for name in _names(experiment, row.problem, row.dtype, row.kernel):
-            if row.gpu_seconds and row.candidates:
-                self.sums["first_gpu" if first else "tuned_gpu"][name].add(row.gpu_seconds, row.candidates)
-            if first:
-                self.sums["first"][name].add(row.seconds)
-                self.sums["untuned"][name].add(row.candidates)
-            elif row.candidates:
-                self.sums["candidate"][name].add(row.seconds, row.candidates)
-                self.sums["count"][name].add(row.candidates)
+        first, names = row.scope == "first", _names(experiment, row.problem, row.dtype, row.kernel)
+        if row.gpu_seconds and row.candidates:
+            self._add("first_gpu" if first else "tuned_gpu", names, row.gpu_seconds, row.candidates)
+        if first:
+            self._add("first", names, row.seconds)
+            self._add("untuned", names, row.candidates)
+        elif row.candidates:
+            self._add("candidate", names, row.seconds, row.candidates)
+            self._add("count", names, row.candidates)
+
+    def _add(self, what: str, names: Iterable[Name], amount: float, count: float = 1.0) -> None:
+        for name in names:
+            self.amounts[what, name] += amount
+            self.counts[what, name] += count
 
     def add_gain(self, experiment: str, problem: str, dtype: str, kernel: str, first_us: float, best_us: float) -> None:
         """Learns how much faster the best candidate was than the first."""
-        for name in _names(experiment, problem, dtype, kernel):
-            self.sums["gain"][name].add(math.log(first_us / best_us))
+        self._add("gain", _names(experiment, problem, dtype, kernel), math.log(first_us / best_us))
 
     def add_compiling(self, experiment: str, problem: str, dtype: str, kernel: str, seconds: float) -> None:
         """Learns how long a program takes that is generated for one problem alone."""
@@ -107,8 +103,8 @@ class Costs:
 
     def _mean(self, what: str, names: tuple[Name, ...], otherwise: T) -> float | T:
         """Of the first of these names that there is something of."""
-        found = next((self.sums[what][name] for name in names if name in self.sums[what]), None)
-        return found.amount / found.count if found else otherwise
+        key = next(((what, name) for name in names if (what, name) in self.counts), None)
+        return self.amounts[key] / self.counts[key] if key else otherwise
 
     def first(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Seconds that a kernel's first choices take."""
@@ -117,7 +113,7 @@ class Costs:
         if (exact := self._mean("first", names[:1], None)) is not None:
             return max(exact, gpu_s)
         seconds = self._mean("first", names[1:-1], None)
-        if seconds is None or names[0] in self.sums["candidate"]:
+        if seconds is None or ("candidate", names[0]) in self.counts:
             seconds = self._firsts(names, kernel) * self._mean("candidate", names, UNKNOWN_S)
         # many of a search compile at once, and it looks as if each took less than it does alone
         return max(seconds, self._compiling(names, problem, kernel), gpu_s)
@@ -169,16 +165,15 @@ class Costs:
 
     def known(self, what: str) -> set[Name]:
         """Experiments and kernels of which there is a mean."""
-        return {name for name in self.sums[what] if len(name) == 2}
+        return {name for one, name in self.counts if one == what and len(name) == 2}
 
 
 def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
     """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel that there still is."""
     for name in sorted(name for name in costs.known("first") | costs.known("candidate") if name[1] in kernels()):
         cells: dict[str, float] = {}
-        for what, (amount, of) in SUMS.items():
-            found = costs.sums[what].get(name, _Sum())
-            cells |= {of: found.count, amount: found.amount}  # candidates: of those of whole searches
+        for what, (amount, of) in SUMS.items():  # candidates: of those of whole searches
+            cells |= {of: costs.counts.get((what, name), 0.0), amount: costs.amounts.get((what, name), 0.0)}
         yield (*name, *(cells[column] for column in COLUMNS[2:]))
 
 
@@ -193,8 +188,7 @@ def _add_shipped(costs: Costs, path: Path) -> None:
         for what, columns in SUMS.items():
             amount, of = (float(row.get(column) or 0.0) for column in columns)
             if of and here not in known[what]:
-                for at in (here, here[1:], ()):
-                    costs.sums[what][at].add(amount, of)
+                costs._add(what, (here, here[1:], ()), amount, of)
 
 
 def elements(problem: Problem) -> int:

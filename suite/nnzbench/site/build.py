@@ -211,7 +211,7 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
         raise RecordError(f"{records_file(folder)}: its rows are {told}")
     lacking = problems_missing(results.experiment, results.frame["problem"].unique())
-    counted = coverage.count(results.experiment, results.recorded, folder)
+    counted = coverage.count(results.experiment, results.recorded)
     page = page_of(results.experiment) or render.generic(results)
     view = View(results, page.attributes)
     path = render.draw(page, view, lacking, coverage.gaps(counted))

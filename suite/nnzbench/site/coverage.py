@@ -105,8 +105,8 @@ class Counted(NamedTuple):
     """Experiment, kernel, dtype and the reasons of rows without a time, most frequent first."""
 
 
-def count(experiment: str, records: pd.DataFrame, folder: Path) -> Counted:
-    """Counts the cells of one experiment, recorded in `folder`, once, for its page and for the GPU's."""
+def count(experiment: str, records: pd.DataFrame) -> Counted:
+    """Counts the cells of one experiment once, for its page and for the GPU's."""
     return Counted(_counts(states(experiment, records)), _reasons(experiment, records))
 
 
@@ -154,7 +154,7 @@ def of_gpu(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Counted:
         if expected(name).empty:
             continue
         folder = reports / gpu / name
-        counted = known.get(folder) or count(name, _records(folder), folder)
+        counted = known.get(folder) or count(name, _records(folder))
         tables.append(counted.cells.assign(experiment=name)[["experiment", *counted.cells]])
         reasons += counted.reasons
     return Counted(pd.concat(tables, ignore_index=True), reasons)

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nnzbench.core import paths
-from nnzbench.core.gpus import named
+from nnzbench.core.gpus import named, peaks_of
 from nnzbench.results.records.beside import (
     MEASURED,
     MEMORY,
@@ -243,8 +243,9 @@ class Results:
         """Says so where rows are of a machine with the same GPU whose empty launch takes another time."""
         if self._told:
             return
-        here = _floor_us(snapshot)
-        others = (_floor_us(self.snapshot(path.name)) for path in sorted(self.folder.glob("environment*.json")))
+        here = peaks_of(snapshot).floor_cold_us or math.nan
+        names = sorted(path.name for path in self.folder.glob("environment*.json"))
+        others = (peaks_of(self.snapshot(name)).floor_cold_us or math.nan for name in names)
         there = next((us for us in others if apart(us, here, FLOORS)), None)
         if there is not None:
             self._told = True
@@ -316,12 +317,6 @@ class Kept(Results):
 
     def add_memory(self, row: Memory) -> None:
         self.memories.append(row)
-
-
-def _floor_us(snapshot: Mapping[str, Any]) -> float:
-    peaks = snapshot.get("peaks")
-    us = peaks.get("floor_cold_us") if isinstance(peaks, dict) else None
-    return float(us) if isinstance(us, int | float) else math.nan
 
 
 def _undated(snapshot: str) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from fake_records import failed, record, replace_all, tuned
@@ -16,7 +14,6 @@ from nnzbench.site import coverage
 
 NAME = "sparsert_table3"
 STUDY = "sputnik_figure7"
-NO_FILE = Path("not there")
 PARTS = ("complete", "no_load_balancing", "no_vector", "no_residue_unroll", "no_prescale", "paper_residue")
 
 
@@ -106,8 +103,8 @@ def test_the_gaps_name_the_variants_of_a_study(study):
     first = study[0].name
     out = PARTS[-2:]
     kept = [row for row in everything if row.variant not in out or (row.policy, row.problem) == ("hot", first)]
-    assert coverage.gaps(coverage.count(STUDY, frame_of(everything), NO_FILE)) == []
-    assert coverage.gaps(coverage.count(STUDY, frame_of(kept), NO_FILE)) == [
+    assert coverage.gaps(coverage.count(STUDY, frame_of(everything))) == []
+    assert coverage.gaps(coverage.count(STUDY, frame_of(kept))) == [
         f"Not measured {policy} ([coverage](../coverage.md)): `sputnik_ablation` f32 (`no_prescale`, `paper_residue`) "
         f"on {some} of 11."
         for policy, some in (("hot", "10"), ("cold", "all"))
