@@ -153,6 +153,7 @@ def test_the_result_over_other_weights_is_that_of_float64(dtype, negative):
     assert changed.tolist() == sorted(known.rows) == list(range(64))
     old, new = (one.sparse.values.astype(np.float64) for one in (operands, known.operands))
     assert (old * new <= 0)[old != new].all()
+    assert dtype != "i8" or np.abs(new.astype(int)).max() == 127
     assert np.abs(new[old != new]).min() >= min(3.9 * np.abs(old).max(), 7 if dtype == "f8" else 127)
     before = relative_error(reference(one, operands).value[known.rows], known.truth)
     assert before > 5 * TOLERANCE[dtype]

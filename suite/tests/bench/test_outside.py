@@ -16,6 +16,7 @@ from nnzbench.data.problems.check import TOLERANCE
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
+from nnzbench.kernels.vendor.support import to_storage
 
 PROBLEM = Problem("x", "p", "spmm", 16, 12, 8, 0.5, "uniform:0")
 
@@ -152,11 +153,15 @@ def test_an_operand_that_the_last_timed_launch_changes_is_told():
 def test_the_operands_of_a_plan_are_in_its_buffers_but_its_output_and_a_bias_may_have_another_form():
     b, other = np.arange(6.0, dtype=np.float32).reshape(2, 3), np.ones((4, 2), np.float32)
 
-    def places(op, dense, **buffers):
-        known = SimpleNamespace(problem=SimpleNamespace(op=op, dtype="f32"), given=SimpleNamespace(dense=dense))
+    def places(op, dense, dtype="f32", **buffers):
+        known = SimpleNamespace(problem=SimpleNamespace(op=op, dtype=dtype), given=SimpleNamespace(dense=dense))
         return list(_places(Plan("x", "cuda", "none.cu", {}, {**buffers, "c": b}, "c", ()), known))
 
     turned = np.ascontiguousarray(b.T)
+    for dtype in ("bf16", "f8"):
+        stored = to_storage(b, dtype)
+        for at, form in enumerate((b, stored, b.T, stored.T)):
+            assert places("spmm", {"b": b}, dtype, x=np.ascontiguousarray(form)) == [("x", ("b", at))]
     assert places("pointwise", {"b": b, "bias": np.ones(3, np.float32)}, x=turned.ravel()) == [("x", ("b", 1))]
     assert places("transformer", {"b": b, "k": other}, x=b, y=b) == [("x", ("b", 0)), ("y", ("b", 0))]
     for op, dense in (("spmm", {"b": b, "k": other}), ("transformer", {"k": other})):

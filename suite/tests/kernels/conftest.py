@@ -1,10 +1,12 @@
 """Kernels are compiled once a module and without optimisation: more than half of the tests' time was the compiler's."""
 
+import pickle
 from dataclasses import replace
 
 import pytest
 from on_cpu import fresh_cache  # noqa: F401
 
+from nnzbench.core.plan import SharedWork
 from nnzbench.devices.cpu import build
 
 
@@ -18,3 +20,19 @@ def _unoptimised():
         for name, one in list(build.BUILDS.items()):
             patch.setitem(build.BUILDS, name, replace(one, instrument=(*one.instrument, "-O0")))
         yield
+
+
+@pytest.fixture
+def differing(monkeypatch):
+    """Keys under which two who share work would have made different things."""
+    found = []
+
+    def again(self, held, key, make):
+        value = make()
+        bits = pickle.dumps(value)
+        if held.setdefault(key, (bits, 0.0))[0] != bits:
+            found.append(key)
+        return value
+
+    monkeypatch.setattr(SharedWork, "_once", again)
+    return found

@@ -11,7 +11,6 @@ import csv
 import hashlib
 import itertools
 import math
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import astuple, is_dataclass, replace
@@ -250,22 +249,6 @@ MEANT = "where this is meant: python suite/tests/kernels/test_kept_plans.py"
 @pytest.mark.parametrize("name", PLANNED)
 def test_plans_are_those_kept(name, cache_dir):
     assert kept(PLANNED[name]) == those_kept().get(name), MEANT
-
-
-@pytest.fixture
-def differing(monkeypatch):
-    """Keys under which two who share work would have made different things."""
-    found = []
-
-    def again(self, held, key, make):
-        value = make()
-        bits = pickle.dumps(value)
-        if held.setdefault(key, (bits, 0.0))[0] != bits:
-            found.append(key)
-        return value
-
-    monkeypatch.setattr(SharedWork, "_once", again)
-    return found
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -46,6 +46,7 @@ def test_what_a_candidate_takes_is_of_all_its_windows_that_are_ok(monkeypatch):
         refused = {"status": "refused", "reason": "why"} if rng.random() < 0.3 else {}
         drawn = [float(one) for one in rng.uniform(0.5, 2.0, 5)]
         told = dict(zip(("seconds", "joules", "integral_joules", "sm_clock_mhz", "idle_watts"), drawn, strict=True))
+        told["integral_joules"] = told["joules"] * float(rng.uniform(0.1, 1.2))
         seen = " ".join(rng.choice(["cap", "heat", "power"], 2))
         numbers = {"launches": int(rng.integers(100, 200)), "temperature_c": float(rng.integers(30, 90))}
         made.append(window(of, 100.0, **refused, **told, **numbers, throttled=seen))

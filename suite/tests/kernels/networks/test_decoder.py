@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems.check import passes, relative_error
-from nnzbench.data.problems.decoder import MODELS, Case, matrices
+from nnzbench.data.problems.decoder import HEAD, MODELS, Case, matrices
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
@@ -121,3 +122,17 @@ def test_more_tokens_than_32_bits_count_are_told():
     network = composed.DecoderNetwork(one, make_operands(problem(1, 0)), CpuDevice())
     with pytest.raises(Unsupported, match="32 bits"):
         composed.steps(network, {}, False)
+
+
+def test_what_networks_share_is_what_each_makes_alone(differing):
+    """Over the same weights: of every matrix in every form, for one token and for two, of other values."""
+    operands = make_operands(problem(1, 0))
+    for n, seed in ((1, 0), (2, 0), (2, 1)):
+        one = replace(problem(n, 0), seed=seed)
+        network = composed.DecoderNetwork(one, replace(operands, dense=make_operands(one).dense), CpuDevice())
+        for name, math, whole in itertools.product((*NET.products, HEAD), ("f16", "bf16", "f8"), (False, True)):
+            composed._truth(*network.part(name, composed.ProductFamily(math, (), whole=whole)))
+        for name, family in itertools.product(NET.products, composed.FAMILIES["sparse_block"]):
+            network._best(name, family)
+            network._best(name, replace(family, kernels=("row_stream",)))
+    assert not differing
