@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nnzbench.data.matrices.generate import uneven_rows, uniform
+from nnzbench.data.matrices.generate import uneven_rows
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import RuleCosts, Trial
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, tile_features
@@ -93,15 +93,3 @@ def test_constants_are_kept_and_read_again(tmp_path, monkeypatch):
             cost_rule.load("three")
     finally:
         cost_rule.load.cache_clear()
-
-
-def test_families_are_ranked_by_their_fitted_costs(monkeypatch):
-    costs = RuleCosts(
-        {"sputnik.launch": 2.0, "sputnik.products": 0.001, "ring.launch": 8.0, "ring.products": 0.0001},
-        {"sputnik": 1.0, "ring": 1.0},
-    )
-    of_f8 = RuleCosts({"sputnik.launch": 1.0, "ring.launch": 0.5}, {"sputnik": 1.0, "ring": 1.0})
-    monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs, "family_f8": of_f8}[rule])
-    assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, "f32", 132) == ["sputnik", "ring"]
-    assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, "f8", 132) == ["ring", "sputnik"]
-    assert cost_rule.ranked_families(uniform(2048, 1024, 0.9, 0), 512, "f32", 132) == ["ring", "sputnik"]

@@ -104,12 +104,6 @@ def operands_of(dense: np.ndarray[Any, Any], n: int) -> Operands:
     return spmm_operands(CSR.from_dense(dense), n)
 
 
-def random_dense(m: int, k: int, density: float) -> np.ndarray[Any, Any]:
-    rng = np.random.default_rng(m * k)
-    dense = rng.standard_normal((m, k), dtype=np.float32)
-    return np.where(rng.random((m, k)) < density, dense, 0).astype(np.float32)
-
-
 def without_columns(dense: np.ndarray[Any, Any], *columns: int) -> np.ndarray[Any, Any]:
     """The matrix with zeros in those columns, whose rows of B nothing uses then."""
     left = dense.copy()

@@ -8,8 +8,8 @@ from on_cpu import check, execute, matrix, spmm_operands, spmm_problem
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile
-from nnzbench.kernels.merge_spmm import merge_based, merge_plan, row_split_plan
-from nnzbench.kernels.registry import kernels, role_of
+from nnzbench.kernels.merge_spmm import merge_plan, row_split_plan
+from nnzbench.kernels.registry import kernels
 
 KERNELS = {"one entry": "plain", "no tile, empty rows, one full": "tiles0", "one row in runs of 512": "tiles0_long"}
 
@@ -107,20 +107,6 @@ def test_sums_by_nonzeros_do_not_depend_on_the_order_of_threads():
     plan = merge_plan(data.sparse, data.dense["b"])
     first, *others = (execute(plan, order=order) for order in ("forward", "backward", "random:3"))
     assert all((first == other).all() for other in others)
-
-
-def test_the_mean_row_length_chooses():
-    names = []
-    for length in (9, 10):
-        data = spmm_operands(matrix(16, length, density=1.0), 64)
-        assert merge_based(data.sparse) == (length == 9)
-        plans = list(kernels()["merge_spmm"].plans(spmm_problem(data), data, "sm_90"))
-        names.append([plan.variant for plan in plans])
-    assert names == [
-        ["heuristic_merge", "row_split_n64", "row_split"],
-        ["heuristic_row_split_n64", "row_split", "merge"],
-    ]
-    assert role_of("merge_spmm", "merge") == "paper"
 
 
 def test_an_empty_matrix_has_rows_and_no_tiles():

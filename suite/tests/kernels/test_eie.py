@@ -17,8 +17,6 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.sources import load_sparse, range_count
 from nnzbench.kernels import eie
 from nnzbench.kernels.eie import ColumnTiling, columns_plan, eie_columns
-from nnzbench.kernels.registry import about
-from nnzbench.results.roofline import row_work
 
 
 def plan(data, tiling, arch="sm_80"):
@@ -61,13 +59,6 @@ def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns()
     ):
         with pytest.raises(Unsupported, match=words):
             list(kernel.plans(spmm_problem(data), data, "sm_90"))
-
-
-def test_its_limit_counts_a_byte_for_a_nonzero():
-    problem = Problem("t", "t", "spmv", 64, 256, 1, 0.9, "codebook_uniform:0", "f16")
-    operands = make_operands(problem)
-    assert row_work("eie", problem, operands).bytes == operands.sparse.nnz + 32 + 2 * (256 + 64)
-    assert about("eie").role == "own"
 
 
 def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_are_many():

@@ -10,11 +10,6 @@ from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.check import relative_error
 from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.composed.untuned import untuned
-from nnzbench.kernels.ring.spmm import ring
-from nnzbench.kernels.row_stream import row_stream
-from nnzbench.kernels.sputnik.spmm import sputnik
-from nnzbench.kernels.tensor.spmm import tensor_spmm
-from nnzbench.kernels.tensor.spmv import delta_spmv
 
 
 @pytest.fixture
@@ -23,10 +18,6 @@ def order(monkeypatch):
     ranked: list[str] = []
     monkeypatch.setattr("nnzbench.kernels.composed.untuned.ranked_families", lambda *_: ranked)
     return ranked
-
-
-KERNELS = ((ring, "f32", 128), (row_stream, "f32", 128), (sputnik, "f16", 128), (tensor_spmm, "f16", 128))
-KERNELS += ((delta_spmv, "f16", 1), (delta_spmv, "f8", 1), (tensor_spmm, "f8", 16))
 
 
 def test_a_family_of_other_arithmetic_is_passed_over(order):

@@ -19,7 +19,6 @@ from nnzbench.results.result_set import load
 H200, T4, A100 = "nvidia-h200", "tesla-t4", "nvidia-a100-sxm4-40gb"
 V100 = "tesla-v100-sxm2-16gb"
 WAYS_LONGER = (("hot", 0.0), ("loop", 1.0), ("pair", 6.0))
-T4_LIKE = "nvidia-geforce-rtx-2080-ti"
 
 
 def written(reports, slug, scale, count=30):
@@ -87,15 +86,6 @@ def test_a_run_on_the_processor_is_no_gpu_to_predict_from(tmp_path):
 @pytest.fixture(scope="module")
 def errors():
     return holdouts.errors(paths.reports().parent / "no records")
-
-
-def test_held_out_gpus_are_told_from_the_others_alone():
-    times = published.strata("sputnik")
-    predicted = holdouts.strata("sputnik")
-    assert len(predicted) == 4 * 28
-    spoilt = times.assign(us=times["us"].where(times["gpu"] != T4_LIKE, 1e6))
-    mine = holdouts.held_out(spoilt).query("gpu == @T4_LIKE")
-    assert mine["predicted"].to_numpy() == pytest.approx(predicted.query("gpu == @T4_LIKE")["predicted"].to_numpy())
 
 
 def test_the_page_keeps_errors_by_matrix_and_counts_what_meets_its_aim(errors, tmp_path):

@@ -65,32 +65,6 @@ def of_study(row, variant, **changes):
     return one(row, **{"experiment": STUDY, "kernel": "sputnik_ablation", "variant": variant, **changes})
 
 
-def test_each_variant_of_a_study_is_a_cell(study):
-    cells = coverage.expected(STUDY)
-    mine = cells[cells["kernel"] == "sputnik_ablation"]
-    assert tuple(mine["variant"].unique()) == PARTS
-    assert len(mine) == len(study) * len(PARTS) * 2  # policies
-    assert (cells.loc[cells["kernel"] != "sputnik_ablation", "variant"] == "").all()
-    records = [
-        of_study(study[0], "complete_y4_x64_w8_v4"),
-        of_study(study[0], "of_another_version_y4"),
-        failed(of_study(study[0], "no_vector_y1"), "wrong", "off by one"),
-        of_study(study[1], "complete_y4_x64_w8_v4"),
-        failed(of_study(study[1], ""), "unsupported", "B is too large"),
-        of_study(study[1], "x64", kernel="sputnik"),
-    ]
-    states = coverage.states(STUDY, frame_of(records)).set_index(coverage.CELL)["state"]
-    assert len(states) == len(cells)
-
-    def found(i, kernel="sputnik_ablation", variants=PARTS):
-        return [states[case_of(study[i].name), "f32", kernel, "hot", variant] for variant in variants]
-
-    assert found(0) == ["timed", "missing", "failed", "missing", "missing", "missing"]
-    assert found(1) == ["timed", *["refused"] * 5]  # by the row that has no variant
-    assert found(2) == ["missing"] * 6
-    assert found(1, "sputnik", [""]) == ["timed"]
-
-
 def test_the_gaps_name_the_variants_of_a_study(study):
     kernels = [name for name in EXPERIMENTS[STUDY].kernels if name != "sputnik_ablation"]
     named = [("sputnik_ablation", part) for part in PARTS] + [(name, "x64") for name in kernels]
