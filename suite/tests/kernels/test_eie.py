@@ -1,6 +1,7 @@
 """EIE's format against what it encodes, and both its kernels against float64 on the processor."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from on_cpu import matrix, spmm_operands, spmm_problem
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import encodings
-from nnzbench.data.matrices.encodings import Coded
+from nnzbench.data.matrices.encodings import Coded, slices
 from nnzbench.data.matrices.formats import CSR, MatrixError
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import Problem
@@ -49,6 +50,18 @@ def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k, n, dtype):
     assert any(name.endswith("_bulk") for name in names)
     assert not any("bulk" in one.variant for one in eie.eie.plans(spmm_problem(data), data, "sm_89"))
     check(data, plan(data, eie.EieTiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
+
+
+@pytest.mark.parametrize(("lanes", "part"), [(32, 640), (16, 320), (8, 40)])
+def test_there_are_as_many_places_as_a_lane_reads(lanes, part):
+    dense = np.random.default_rng(lanes).random((64, 640)) < 0.9
+    dense[:5, :-1] = False  # rows with fewer packs than all read
+    packed = eie.pack(slices(Coded.of(CSR.from_dense(dense.astype(np.float32))), lanes, part), part)
+    common, rest = (1 + (entries >> 4).astype(int) for entries in (packed.common, packed.rest))
+    reach = common.sum(axis=(2, 4)).reshape(-1, 32)
+    for item, (begin, end) in enumerate(pairwise(packed.offsets)):
+        reach[item] += rest[begin:end].sum(axis=(0, 2))
+    assert packed.places == max(reach.max(), -(-part // lanes))
 
 
 def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns():

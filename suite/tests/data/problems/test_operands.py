@@ -272,6 +272,13 @@ def test_a_transformer_is_measured_by_all_that_its_residual_stream_adds_up():
     assert (found.value > x).any()
 
 
+def test_attention_is_measured_by_the_magnitudes_of_what_it_adds_up():
+    asked = problem("attention", m=9)
+    given = make_operands(asked)
+    positive = dataclasses.replace(given, dense={**given.dense, "v": np.abs(given.dense["v"])})
+    np.testing.assert_allclose(reference(asked, positive).value, reference(asked, given).scale)
+
+
 def test_no_sum_is_larger_than_those_of_its_magnitudes():
     conv = ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1)
     products = [problem(), problem("sddmm"), problem("pointwise"), problem("conv2d", 4, 27, 25, conv)]
