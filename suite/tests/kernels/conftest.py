@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from on_cpu import fresh_cache  # noqa: F401
 
+from nnzbench.core import plan
 from nnzbench.core.plan import SharedWork
 from nnzbench.devices.cpu import build
 
@@ -34,5 +35,6 @@ def differing(monkeypatch):
             found.append(key)
         return value
 
+    monkeypatch.setattr(plan, "_owned", {})
     monkeypatch.setattr(SharedWork, "_once", again)
     return found
