@@ -16,33 +16,21 @@ ALIKE = 0.9
 """Share of each column's cells: pages are drawn from time to time, and what they judge by may have moved since."""
 
 
-def told(frame, folder):
-    """As a file has it."""
-    path = folder / "told.csv"
-    paths.write_csv(frame, path)
-    return read(path)
+MADE = {
+    "claims": lambda: pd.DataFrame(map(dataclasses.asdict, judge(paths.reports(), GPU))),
+    "coverage": lambda: coverage.of_gpu(paths.reports(), GPU, {}).cells,
+}
+KEYS = {"claims": ["id"], "coverage": ["experiment", "kernel", "variant", "dtype", "policy"]}
 
 
-def read(path):
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "made"),
-    [
-        ("claims", ["id"], lambda: pd.DataFrame(map(dataclasses.asdict, judge(paths.reports(), GPU)))),
-        (
-            "coverage",
-            ["experiment", "kernel", "variant", "dtype", "policy"],
-            lambda: coverage.of_gpu(paths.reports(), GPU, {}).cells,
-        ),
-    ],
-)
-def test_published_records_say_what_is_published_of_them(name, key, made, tmp_path):
+@pytest.mark.parametrize("name", MADE)
+def test_published_records_say_what_is_published_of_them(name, tmp_path):
     published = paths.reports() / GPU / f"{name}.csv"
     if not published.is_file():
         pytest.skip("no published records lie beside the tests")
-    before, now = (one.set_index(key) for one in (read(published), told(made(), tmp_path)))
+    paths.write_csv(MADE[name](), tmp_path / "now.csv")
+    files = (published, tmp_path / "now.csv")
+    before, now = (pd.read_csv(one, dtype=str, keep_default_na=False).set_index(KEYS[name]) for one in files)
     both = before.index.intersection(now.index)
     assert len(both) > ALIKE * len(before)
     for column in CLAIMED if name == "claims" else before:

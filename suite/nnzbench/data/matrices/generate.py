@@ -64,7 +64,7 @@ def uneven_rows(m: int, k: int, sparsity: float, cov: float, seed: int) -> CSR:
     if cov == 0:
         return equal_rows(m, k, sparsity, seed)
     mean = 1.0 - sparsity
-    if not 0 < cov < np.sqrt(sparsity / mean):
+    if not mean or not 0 < cov < np.sqrt(sparsity / mean):
         raise MatrixError(f"row lengths at sparsity {sparsity} cannot have a coefficient of variation of {cov}.")
     concentration = sparsity / (mean * cov**2) - 1.0
     exact = k * scipy.special.betaincinv(mean * concentration, sparsity * concentration, (np.arange(m) + 0.5) / m)
