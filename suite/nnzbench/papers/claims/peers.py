@@ -32,7 +32,7 @@ class Pair:
     """One choice of an original code and the kernel of this suite that answers to it."""
 
     choice: str
-    """Of `times.csv`; empty for the fastest of all."""
+    """Of `times.csv.gz`; empty for the fastest of all."""
     theirs: str
     """That choice in words."""
     kernel: str
@@ -82,8 +82,8 @@ def read() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     kinds = defaultdict(lambda: str, m=int, k=int, n=int, sparsity=float, median_us=float)
     empty, folder = {"median_us": [""]}, paths.datasets() / "peers"
     codes, sessions, times = (
-        pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=empty)
-        for name in ("codes", "sessions", "times")
+        pd.read_csv(folder / name, dtype=kinds, keep_default_na=False, na_values=empty)
+        for name in ("codes.csv", "sessions.csv", "times.csv.gz")
     )
     return codes, sessions, times
 
