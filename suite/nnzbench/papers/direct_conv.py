@@ -133,7 +133,7 @@ def direct_conv_table7() -> Page:
     equal = Group(words="layers with equal counts, 90 % zeros", where="pattern == 'equal'")
     uniform = Group(words="layers with zeros anywhere, 90 %", where="pattern == 'uniform'")
     return _of_a_table(
-        r"(?P<layer>c\d+_d\d+_\d+)_(?P<pattern>equal|uniform)",
+        r"(?=.*?(?P<pattern>equal|uniform|image\d+))(?:image\d+_)?(?P<layer>c\d+_d\d+(?:_\d+)?)(?:_equal|_uniform)?",
         {"direct-pointwise": small, "": equal}, (small, equal, uniform),
         _gains7, "1×1 layers of ResNet-50",
     )  # fmt: skip
