@@ -2,7 +2,7 @@
 their order, with launches, defines, programs and packed buffers to the bit, by one digest a kernel in kept_plans.csv;
 and of sizes drawn up to the largest what tilings are worth trying, and how long the rules expect them to take.
 
-    python suite/tests/kernels/test_kept_plans.py     writes the digests anew, where a change is meant
+    PYTHONPATH=suite/tests/helpers python suite/tests/kernels/test_kept_plans.py     writes them anew, if that is meant
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def those_kept() -> dict[str, tuple[str, str]]:
         return {row["kernel"]: (row["plans"], row["digest"]) for row in csv.DictReader(stream)}
 
 
-MEANT = "where this is meant: python suite/tests/kernels/test_kept_plans.py"
+MEANT = "where this is meant: PYTHONPATH=suite/tests/helpers python suite/tests/kernels/test_kept_plans.py"
 
 
 @pytest.mark.parametrize("name", PLANNED)
