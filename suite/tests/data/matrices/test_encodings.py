@@ -5,6 +5,7 @@ import pytest
 
 from nnzbench.data.matrices import prune
 from nnzbench.data.matrices.encodings import Coded, cluster, utilisation
+from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.matrices.generate import from_positions
 
 
@@ -39,6 +40,16 @@ def test_few_different_halves_are_found_in_order_on_every_processor(size):
     many = cluster(rng.standard_normal(size).astype(np.float16))
     assert many.size == 15
     assert (np.diff(many) > 0).all()
+
+
+def test_a_codebook_has_fifteen_values_and_zero_wherever_they_stand():
+    values = np.resize(np.arange(16, dtype=np.float32), 5000)
+    matrix = from_positions(1, values.size, np.arange(values.size))
+    coded = Coded.of(matrix.with_values(values))
+    assert np.array_equal(coded.codebook[coded.codes], values)
+    values[-1] = 16
+    with pytest.raises(MatrixError, match="more than 15 different"):
+        Coded.of(matrix.with_values(values))
 
 
 @pytest.mark.usefixtures("no_halves_in_order")

@@ -90,3 +90,12 @@ def test_what_venom_does_not_compute(source, dense, reason):
 def test_venom_finds_the_pattern_of_a_matrix_whose_source_names_none():
     data = operands(v_two_m(200, 160, 64, 10), 8).cast("f16")
     assert next(venom.venom.plans(problem(data), data, "sm_90")).variant.startswith("v64_")
+
+
+def test_stored_zeros_of_either_sign_are_absent_to_venom():
+    plain = operands(v_two_m(200, 160, 64, 10), 8).cast("f16").sparse
+    dense = plain.to_dense().astype(np.float16)
+    every = CSR.from_dense(np.ones_like(dense)).with_values(np.where(dense == 0, np.float16(-0.0), dense).ravel())
+    packed = venom.pack(every, 64, 10)
+    for name, wanted in venom.pack(plain, 64, 10).items():
+        np.testing.assert_array_equal(packed[name], wanted)
