@@ -78,7 +78,9 @@ def test_nothing_is_tuned_before_its_first_choices_are_done():
 def test_a_problem_of_another_type_is_for_the_gpu_that_the_first_was_begun_on():
     """Pages compare fp32 kernels with dense fp16."""
     names = ("a_8x8x8_50_uniform", "a_8x8x8_50_uniform_f16", "b_8x8x8_50_uniform")
-    fp32, fp16, other = (step(name, dtype=parse(name).dtype, source=name[0], seconds=ALIKE_S) for name in names)
+    fp32, fp16, other = (
+        step(name, dtype=parse(name)["dtype"] or "f32", source=name[0], seconds=ALIKE_S) for name in names
+    )
     model = model_of(fp32, fp16, other)
     assert model.take("GPU 0", True) == [fp32]
     assert model.take("GPU 1", True) == [other]
