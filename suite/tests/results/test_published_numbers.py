@@ -12,7 +12,7 @@ from nnzbench.site import coverage
 GPU = "nvidia-h100-80gb-hbm3"
 CLAIMED = ("measured", "low", "high", "problems", "measured_today", "measured_tf32", "measured_fp16", "measured_cold",
            "synthetic", "before_tuning")  # fmt: skip
-ALIKE = 0.9
+ALIKE = 0.97
 """Share of each column's cells: pages are drawn from time to time, and what they judge by may have moved since."""
 
 
@@ -32,7 +32,7 @@ def test_published_records_say_what_is_published_of_them(name, tmp_path):
     files = (published, tmp_path / "now.csv")
     before, now = (pd.read_csv(one, dtype=str, keep_default_na=False).set_index(KEYS[name]) for one in files)
     both = before.index.intersection(now.index)
-    assert len(both) > ALIKE * len(before)
+    assert len(both) >= ALIKE * len(before)
     for column in CLAIMED if name == "claims" else before:
         old, new = before.loc[both, column], now.loc[both, column]
         said = (old != "") | (new != "")
