@@ -119,16 +119,20 @@ def _judged(rows: pd.DataFrame) -> pd.DataFrame:
     (least_old, most_old), (least_new, most_new) = _interval(rows, ""), _interval(rows, "_after")
     low, high = least_new / most_old, most_new / least_old
     cycles = (ratio * rows["sm_clock_mhz_after"] / rows["sm_clock_mhz"]).fillna(ratio)
-    within = np.log1p(rows["policy"].map(SAME_WITHIN).astype(float).fillna(0.0))
     verdicts: dict[Verdict, Any] = {
         "FAILED": ratio.isna(),
         "SLOWER": np.minimum(low, cycles) > most,
         "FASTER": np.maximum(high, cycles) < 1 / most,
         "UNCLEAR": (low > most) | (high < 1 / most),
-        "SAME": np.abs(np.log(ratio)) <= within,
+        "SAME": np.abs(np.log(ratio)) <= _within(rows["policy"]),
     }
     words = np.select([*verdicts.values()], [*verdicts], "UNCLEAR")
     return rows.assign(ratio=ratio, low=low, high=high, verdict=words)
+
+
+def _within(policies: pd.Series[str]) -> pd.Series[float]:
+    """How far apart the logarithms of two times of one build may lie."""
+    return policies.map(SAME_WITHIN).astype(float).fillna(0.0).map(math.log1p)
 
 
 def _interval(rows: pd.DataFrame, run: str) -> tuple[Any, Any]:
@@ -148,9 +152,8 @@ def reproduced(results: ResultSet) -> tuple[ResultSet, int, int] | None:
         return None
     key, again = ["problem", "dtype", "kernel", "variant", "policy"], load(other)
     rows = standing(results.frame).merge(again.frame[again.frame["status"] == "ok"], on=key, suffixes=("", "_again"))
-    within = rows["policy"].map(SAME_WITHIN).astype(float).fillna(0.0)
     off = (rows["median_us_again"].map(math.log) - rows["median_us"].map(math.log)).abs()
-    return again, len(rows), int((off <= within.map(math.log1p)).sum())
+    return again, len(rows), int((off <= _within(rows["policy"])).sum())
 
 
 def changed(before: Path, after: Path) -> dict[str, tuple[str, str]]:

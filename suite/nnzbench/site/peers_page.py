@@ -16,6 +16,7 @@ from nnzbench.report.tables import MARK, ratio_text
 from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
 from nnzbench.results import table
 from nnzbench.results.result_set import each, percent
+from nnzbench.results.selector import MATHS
 
 FOLDER = "peers"
 BY_LEVEL = {
@@ -119,7 +120,7 @@ def _by_level(code: str, facts: pd.DataFrame, times: pd.DataFrame) -> tuple[str,
     ]
     counts = facts.groupby("policy", sort=False)["wins"].agg(won="sum", of="size")
     mine = times[(times["session"] == BY_LEVEL[code]) & (times["code"] == code) & (times["policy"] == "hot")]
-    arithmetic = {"f32": "fp32", "f16": "fp16"}[mine["dtype"].iloc[0]]
+    arithmetic = MATHS[mine["dtype"].iloc[0]]
     wins = " and ".join(f"{row.won} of {row.of} {policy}" for policy, row in counts.iterrows())
     words = f"over cuBLAS in {arithmetic} of the same session, {' / '.join(policies)}: faster on {wins} products"
     return words, int((mine["status"] == "wrong").sum()), markdown(["matrix", *levels], rows)

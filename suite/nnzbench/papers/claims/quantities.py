@@ -1,6 +1,6 @@
 """The number that the records of one GPU make of what a claim compares.
 
-Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Rates are the recorded ones of the
+Ratios of times, and what crossovers stand on, are rows of `results.table.compare`. Rates are the recorded ones of the
 rows that stand for a side.
 """
 
