@@ -41,6 +41,52 @@ class Tensor:
     def element_size(self):
         return self.array.itemsize
 
+    @property
+    def T(self):  # noqa: N802 (PyTorch's name)
+        return Tensor(self.torch, self.array.T)
+
+    def contiguous(self):
+        return Tensor(self.torch, np.ascontiguousarray(self.array))
+
+    def to_sparse_csr(self):
+        return self.to_sparse_bsr((1, 1))
+
+    def to_sparse_bsr(self, blocksize):
+        (m, k), (r, c) = self.array.shape, blocksize
+        assert (m % r, k % c) == (0, 0), "PyTorch refuses blocks that don't fit"
+        blocks = self.array.reshape(m // r, r, k // c, c).swapaxes(1, 2)
+        return Sparse(self.torch, blocks.any(axis=(2, 3)), blocks)
+
+
+class Sparse:
+    """A matrix of blocks (of one weight each in CSR) of which those at `places` are held."""
+
+    def __init__(self, torch, places, blocks):
+        self.torch, self.places, self.held = torch, places, Tensor(torch, blocks[places])
+
+    def clone(self):
+        dense = np.zeros((*self.places.shape, *self.held.array.shape[1:]), self.held.array.dtype)
+        dense[self.places] = self.held.array
+        return Sparse(self.torch, self.places, dense)
+
+    def crow_indices(self):
+        return Tensor(self.torch, np.concatenate([[0], self.places.sum(axis=1).cumsum()]))
+
+    def col_indices(self):
+        return Tensor(self.torch, self.places.nonzero()[1])
+
+    def values(self):
+        return self.held
+
+    def times(self, b):
+        """The product with (k, n): block by block, as they are held."""
+        r, c = self.held.array.shape[1:]
+        rows, columns = self.places.nonzero()
+        result = np.zeros((len(self.places), r, b.shape[1]), np.float32)
+        products = self.held.array.astype(np.float32) @ b.astype(np.float32).reshape(-1, c, b.shape[1])[columns]
+        np.add.at(result, rows, products)
+        return result.reshape(-1, b.shape[1])
+
 
 class FakeTorch(ModuleType):
     """Of the GPU of a `FakeBackend`, or with none. Work on another stream than that device's is in no graph of it."""
@@ -51,6 +97,7 @@ class FakeTorch(ModuleType):
     def __init__(self, backend=None):
         super().__init__("torch")
         self.backend, self.stream, self.recorded = backend, None, []
+        self.nn = SimpleNamespace(functional=SimpleNamespace(linear=self.linear))
         self.cuda = SimpleNamespace(
             is_available=lambda: backend is not None,
             ExternalStream=lambda handle, place: handle,
@@ -99,3 +146,9 @@ class FakeTorch(ModuleType):
 
     def matmul(self, a, b, *, out):
         self.enqueue(lambda: np.copyto(out.array, a.array.astype(np.float32) @ b.array.astype(np.float32)))
+
+    def linear(self, x, weight):
+        """Over a sparse weight."""
+        result = np.empty((len(x.array), len(weight.places) * weight.held.array.shape[1]), x.array.dtype)
+        self.enqueue(lambda: np.copyto(result, weight.times(x.array.T).T, casting="same_kind"))
+        return Tensor(self, result)

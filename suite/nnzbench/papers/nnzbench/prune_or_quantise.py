@@ -17,8 +17,10 @@ FP8, INT4 = best_dense("f8"), replace(kernel("pytorch_int4", "i4"), label="PyTor
 SPARSE = (kernel("tensor_spmm", "f16"), kernel("delta_spmv", "f16"), kernel("tensor_spmm", "f8"),
           kernel("delta_spmv", "f8"))  # fmt: skip
 PYTORCH = kernel("pytorch", "f16", "f16_csr", "CSR")
+BSR = tuple(kernel("pytorch", "f16", f"f16_bsr{side}", f"BSR {side}×{side}") for side in (16, 64))
 LIBRARIES = (PYTORCH, kernel("pytorch", "f16", "f16_semi", "2:4"), kernel("cusparselt", "f16"))
-SCATTERED = Group(where="not label.str.endswith('_2of4')", words="three layers")
+SCATTERED = Group(where="kind == 'uniform'", words="three layers")
+BLOCKS = Group(where="kind == 'block'", words="whole blocks")
 
 
 def at(level: int, n: int) -> Group:
@@ -39,7 +41,9 @@ CLOSE = 1.05
 def _who_wins(view: View) -> pd.DataFrame | None:
     """Microseconds of the one layer that every code was timed on, and the fastest, by columns and zeros."""
     forms = (FP16, FP8, INT4, replace(BEST, label="best sparse fp16"), replace(BEST_F8, label="best sparse FP8"))
-    here = view.cells((*forms, *LIBRARIES, kernel("cusparselt", "f8")), Group(where="m == 8192 and k == 8192"))
+    here = view.cells(
+        (*forms, *LIBRARIES, kernel("cusparselt", "f8")), Group(where="m == k == 8192 and kind != 'block'")
+    )
     here = here[here["policy"] == "stream"]
     if here.empty:
         return None
@@ -89,10 +93,11 @@ def prune_or_quantise() -> Page:
                                         (BEST_F8, "FP8 weights", INT4))),
             Made("Who wins: µs of 8192×8192, streamed (2:4, N:M at 50 % alone)", _who_wins, "codes of other sessions"),
             Made("Bits a weight by zeros (%), with indices (INT4 in groups of 128: 4.25)", _bits, "no ratio"),
-            Pivot("µs", (FP16, FP8, INT4, *SPARSE, *LIBRARIES), rows=rows, columns="n"),
+            Pivot("µs", (FP16, FP8, INT4, *SPARSE, *LIBRARIES, *BSR), rows=rows, columns="n"),
             Pivot("Over dense FP8", SPARSE, "ratio", FP8, ratios, "n", SCATTERED),
             Pivot("Over dense INT4", SPARSE, "ratio", INT4, ratios, "n", SCATTERED),
             Pivot("PyTorch's CSR over dense fp16", (PYTORCH,), "ratio", FP16, ("label", "level"), "n", SCATTERED),
+            Pivot("Whole blocks of 64×64 over dense fp16", (*BSR, PYTORCH, BEST), "ratio", FP16, ratios, "n", BLOCKS),
         ),
         facts=(Comparison((*SPARSE, PYTORCH), (FP16, FP8, INT4), CELLS),),
         baseline=FP16,

@@ -18,6 +18,7 @@ from nnzbench.papers.catalogue import experiment, page_of
 from nnzbench.papers.nnzbench import awkward_sizes, llm_layers, prune_or_quantise, spmm_scaling, training_step
 from nnzbench.report import render
 from nnzbench.report.page import View
+from nnzbench.report.tables import markdown_of
 from nnzbench.report.text import checks
 from nnzbench.results.groups import Group
 from nnzbench.results.result_set import load
@@ -261,3 +262,27 @@ def test_who_wins_has_codes_of_other_sessions_beside_this_runs_streamed_times(tm
     assert fastest[256, 90] == "best dense fp16, best sparse fp16"
     assert found.loc[(1, 90), "MACKO (another session)"] == 15.47
     assert found["MACKO (another session)"].notna().sum() == 4
+
+
+def test_whole_blocks_stand_beside_zeros_anywhere_and_not_among_them(tmp_path):
+    def csr(p):
+        return 600.0 if "_blocks" in p.label else 60.0
+
+    timed = (
+        ("cublaslt", "f16_tn_algo00_unpruned", lambda p: 30.0),
+        ("pytorch", "f16_csr", csr),
+        ("pytorch", "f16_bsr16", lambda p: 20.0 if "_blocks" in p.label else None),
+        ("pytorch", "f16_bsr64", lambda p: 10.0 * p.n if "_blocks" in p.label else None),
+    )
+    rows = [dataclasses.replace(row, policy="stream") for row in records("prune_or_quantise", timed)]
+    view = view_of(tmp_path / "nvidia-h200" / "prune_or_quantise", "prune_or_quantise", rows)
+    assert set(prune_or_quantise._who_wins(view)["PyTorch fp16, CSR"]) == {60.0}
+    (shown,) = (one for one in prune_or_quantise.prune_or_quantise().tables if "Whole blocks" in one.title)
+    cells = [line.split(" | ") for line in markdown_of(shown, view).splitlines() if "_blocks" in line]
+    assert len(cells) == 3 * 2 * 3  # layouts, layers, levels
+    of_one = {tuple(one[:1] + one[3:]) for one in cells if one[1] == "llama_70b_qo_blocks"}
+    assert of_one == {
+        ("| PyTorch fp16, BSR 16×16", "1.50", "1.50", "1.50 |"),
+        ("| PyTorch fp16, BSR 64×64", "3.00", "0.19", "0.01 |"),
+        ("| PyTorch fp16, CSR", "0.05", "0.05", "0.05 |"),
+    }
