@@ -190,7 +190,7 @@ OVERRIDES = (
 
 PACKAGES = (
     "nnzbench", "numpy", "scipy", "pandas", "cupy", "cupy-cuda12x", "cupy-cuda13x", "pycuda", "cuda-bindings",
-    "cuda-core", "nvmath-python", "nvidia-cudnn-frontend", "nvidia-ml-py", "pytest-benchmark",
+    "cuda-core", "nvmath-python", "nvidia-cudnn-frontend", "nvidia-ml-py", "pytest-benchmark", "torch", "triton",
 )  # fmt: skip
 
 
