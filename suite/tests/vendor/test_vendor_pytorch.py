@@ -78,3 +78,18 @@ def test_blocks_are_multiplied_in_bsr_of_each_size_that_fits_and_leaves_some_out
             weights.value.values().fill_(0.0)  # what a copy is multiplied in place of
         prepared.run()
         assert (prepared.read() == 0).all()
+
+
+def test_what_triton_cannot_compile_is_unsupported(gpu, monkeypatch):
+    class CompilationError(Exception):
+        """Triton's is none of Python's."""
+
+    def linear(x, weight):
+        raise CompilationError("no such block")
+
+    torch = FakeTorch(gpu.backend)
+    torch.nn.functional.linear = linear
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    found = every("pytorch", *product(blocks(128, 128, 0.7, 64, 64, 0), 16, "f16"), gpu)
+    with pytest.raises(Unsupported, match="pytorch bsr16: no such block"):
+        found["f16_bsr16"].prepare()
