@@ -40,7 +40,8 @@ _ODD = "600x600@0.9"
 """A layer of sizes that few tiles divide: what takes it takes others."""
 POINTS = {"axes": [SIZES, SIZES, WIDTHS, SHARES], "steps": STEPS, "surely": SURELY, "fewZeros": 100 * FEW_ZEROS}
 """As the page has them."""
-_AT_ONCE = 1024
+_AT_ONCE = 64
+"""Points whose likeness to recorded rows stays in the cache."""
 _POINTS = [Sizes(m, k, n, round(share * m * k)) for m in SIZES for k in SIZES for n in WIDTHS for share in SHARES]
 _COLUMNS, _NONZEROS = (np.array([getattr(one, name) for one in _POINTS]) for name in ("n", "nnz"))
 

@@ -272,8 +272,7 @@ class Model:
 
     def distances(self, sizes: Sequence[Sizes]) -> Floats:
         """Of each, how far the nearest recorded row is, octaves."""
-        nearest: Floats = self._octaves(_arrays(sizes)).min(axis=1)
-        return nearest
+        return self._nearest(_arrays(sizes))
 
     def remoteness(self, sizes: Sizes) -> tuple[bool, float]:
         """Whether no pattern of the kind is recorded, and how far the nearest row is, octaves."""
@@ -296,7 +295,7 @@ class Model:
         width = arrays[self._wide]
         reasons = {
             f"is not recorded on {kind} patterns": np.full(width.size, not self.knows(kind)),
-            FAR: self._octaves(arrays).min(axis=1) > FAR_OCTAVES,
+            FAR: self._nearest(arrays) > FAR_OCTAVES,
             f"is recorded from a width of {narrowest:.0f} on": (width < narrowest) & (not self._dense),
             f"is recorded up to a width of {widest:.0f}": width > widest,
         }
@@ -310,6 +309,14 @@ class Model:
     @property
     def _widens(self) -> bool:
         return not (self._library or self._sddmm) and self.widths.min() <= COLUMN_TILE
+
+    def _nearest(self, sizes: Sequence[Floats]) -> Floats:
+        nearest: Floats = self._tree.query(self._coordinates(*sizes))[0]
+        return nearest
+
+    @cached_property
+    def _tree(self) -> Any:
+        return scipy.spatial.KDTree(self._places)
 
     def _octaves(self, sizes: Sequence[Floats]) -> Floats:
         return _octaves(self._coordinates(*sizes), self._places)
