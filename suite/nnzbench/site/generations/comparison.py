@@ -85,19 +85,18 @@ def tried_alike(sets: Sequence[ResultSet]) -> list[ResultSet]:
             choice=rows["variant"].mask(~ours, rows["variant"].str.removesuffix(UNPRUNED)),
         )
 
-    every = pd.concat([timed(results.frame) for results in sets]) if sets else pd.DataFrame()
+    every = pd.concat([timed(one.frame) for one in sets], keys=range(len(sets))) if sets else pd.DataFrame()
     if every.empty:
         return list(sets)
     gpus, tried = (every.groupby(keys)["gpu"].transform("nunique") for keys in ([*problem, "side"], candidate))
-    alone = pd.MultiIndex.from_frame(every.loc[tried < gpus, candidate])
+    alone = dict(iter(every[tried < gpus].groupby(level=0)))
     cut = pd.MultiIndex.from_frame(every.loc[every["cut_short"] != "", [*problem, "kernel"]])
     kept = []
-    for results in sets:
-        mine = timed(results.frame)
-        gone = mine[pd.MultiIndex.from_frame(mine[candidate]).isin(alone)]
-        if gone.empty:
+    for at, results in enumerate(sets):
+        if at not in alone:
             kept.append(results)
             continue
+        gone = alone[at].droplevel(0)
         left = results.frame.drop(index=gone.index)
         kernels = pd.MultiIndex.from_frame(left[[*problem, "kernel"]])
         lost = kernels.isin(pd.MultiIndex.from_frame(gone[[*problem, "kernel"]])) & kernels.isin(cut)
