@@ -74,6 +74,7 @@ class Records:
         self._data: dict[tuple[str, bool], Data | None] = {}
         self._refused: set[str] = set()
         self._facts: dict[tuple[str, bool, Comparison], pd.DataFrame] = {}
+        self.whole_sample = functools.cache(self._whole_sample)
 
     def measure(self, asked: Quantity, arithmetic: str = "f32", policy: str = "hot", judging: bool = True) -> Outcome:
         """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
@@ -105,7 +106,7 @@ class Records:
         matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
         return made_of(facts.iloc[0], wanted.statistic, found, matrices)
 
-    def whole_sample(self, asked: Quantity) -> Group:
+    def _whole_sample(self, asked: Quantity) -> Group:
         """The group; of a collection's of the largest sample that both sides ran: of a part of one nothing follows."""
         if not asked.group.by_matrix:
             return asked.group
