@@ -20,8 +20,8 @@ from nnzbench.results.result_set import ResultSet, each, named, size_of
 from nnzbench.results.selector import Selector, ranked, rows_of
 
 ROW = [
-    "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "sparsity", "median_us",
-    "q1_us", "q3_us", "floor_us", "gflops", "memory_bytes", "sm_clock_mhz", "run", "tuned", "label", "count", "at",
+    "problem", "policy", "source", "m", "k", "sparsity", "median_us", "q1_us", "q3_us", "floor_us", "gflops",
+    "sm_clock_mhz", "run", "tuned", "label", "count", "at",
 ]  # fmt: skip
 """What is kept of the row that stands for a side."""
 PROBLEM = [

@@ -138,10 +138,11 @@ def rows_of(frame: pd.DataFrame, selector: Selector, status: str = "ok") -> pd.D
         kept &= frame["role"].isin(selector.roles)
     found = frame[kept]
     over = found.get("superseded", pd.Series(False, found.index))
-    if not selector.pruned and over.any():  # such a row gives way to a time of the selector's own kernels alone
+    if selector.pruned:
+        found = found[over]
+    elif over.any():  # such a row gives way to a time of the selector's own kernels alone
         cases = [pd.MultiIndex.from_frame(some[["problem", "policy"]]) for some in (found, found[~over])]
-        over = over & cases[0].isin(cases[1])
-    found = found[over == selector.pruned]
+        found = found[~(over & cases[0].isin(cases[1]))]
     if selector.source:
         found = found[found["source"].str.match(rf"{re.escape(selector.source)}(:|$)")]
     if selector.variants:

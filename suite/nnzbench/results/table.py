@@ -189,7 +189,8 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
     there = place >= 0
     if group.ideal:
         there &= below["floor_us"].notna().to_numpy()
-    below, place = below[there], place[there]
+    if not there.all():
+        below, place = below[there], place[there]
 
     def over(name: str, kind: type) -> Any:
         return above[name].to_numpy(kind)[place]

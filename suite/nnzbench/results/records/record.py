@@ -209,6 +209,15 @@ TABLE = schema_of(Record)
 _TABLE_1 = pa.schema([TABLE.field(name) for name in schema1.COLUMNS])
 _CHANGED = ("schema", "pattern")
 """Columns of the first schema that mean another thing now."""
+_JUDGED = list(
+    dict.fromkeys(
+        (
+            *_COUNTS, *_AMOUNTS, "sparsity", "median_us", "q1_us", "q3_us", "samples", "status", "relative_error",
+            "selected", "reason", "schema", *_WORDS,
+        )
+    )
+)  # fmt: skip
+"""What `Record` refuses rows by."""
 _PLAIN = {
     pa.bool_(): r"^(true|false)$",
     pa.int64(): r"^-?\d{1,18}$",
@@ -360,7 +369,7 @@ def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
 
 def _doubtful(table: Any) -> NDArray[np.bool_]:
     """The rows that `Record` refuses, at once for all."""
-    frame = table.to_pandas()
+    frame = table.select(_JUDGED).to_pandas()
     amounts = frame[[*_COUNTS, *_AMOUNTS]]
     finite = (amounts.isna() | (amounts >= 0) & (amounts < np.inf)).all(axis=1) & (frame["sparsity"].abs() < np.inf)
     times = frame[["median_us", "q1_us", "q3_us"]]
