@@ -103,6 +103,7 @@ _RC: Any = {
     "axes.labelcolor": INK,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # searched for, it has all labels laid out once more
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
