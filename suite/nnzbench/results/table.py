@@ -299,7 +299,8 @@ def _mean(
     of = np.unique(matrices, return_inverse=True)[1]
     sums, counts = np.bincount(of, values), np.bincount(of, weights)
     drawn = _draws(len(sums))
-    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    alike = (counts == counts[0]).all()  # as where each stands for itself
+    means = sums[drawn].sum(axis=1) / (counts.sum() if alike else counts[drawn].sum(axis=1))
     found = (math.fsum(values) / math.fsum(weights), *np.percentile(means, (2.5, 97.5)))
     mean, low, high = (math.exp(one) if geometric else float(one) for one in found)
     return mean, low, high

@@ -23,6 +23,7 @@ from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.papers.claims import page as claims_page
 from nnzbench.papers.claims import verdicts as claims
+from nnzbench.papers.claims.quantities import Records
 from nnzbench.report import render
 from nnzbench.report.page import View
 from nnzbench.results.records.folder import folders, records_file, refuse_links
@@ -40,8 +41,8 @@ MANY = 6
 """Pages for which other processes are worth the two seconds that they take to start."""
 
 
-quick_texts = pd.option_context("future.infer_string", False)
-"""Pages take rows thousands of times: texts that are plain Python objects lie in one block, and are taken at once."""
+_QUICK_TEXTS = "future.infer_string", False
+"""An option of pandas: pages take rows thousands of times, and texts that are plain objects lie in one block."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def find(reports: Path) -> dict[str, list[Path]]:
     return found
 
 
-@quick_texts
+@pd.option_context(*_QUICK_TEXTS)
 def build(
     reports: Path,
     experiments: Sequence[str] = (),
@@ -179,7 +180,7 @@ def each_done(jobs: Sequence[Job], workers: int, progress: RunProgress) -> Itera
     with ExitStack() as stack:
         calls: Sequence[Callable[[], Any]] = [partial(job.call, *job.arguments) for job in jobs]
         if workers > 1 and len(jobs) >= MANY:
-            pool = ProcessPoolExecutor(min(workers, len(jobs)), _context(), _keep_what_is_loaded)
+            pool = ProcessPoolExecutor(min(workers, len(jobs)), _context(), _be_quick)
             stack.callback(pool.shutdown, cancel_futures=True)
             calls = [one.result for one in [pool.submit(call) for call in reversed(calls)][::-1]]
         for job, call in zip(jobs, calls, strict=True):
@@ -188,8 +189,9 @@ def each_done(jobs: Sequence[Job], workers: int, progress: RunProgress) -> Itera
             progress.advance()
 
 
-def _keep_what_is_loaded() -> None:
+def _be_quick() -> None:
     """What is imported stays: looking it through for garbage was a fifth of the time of pages."""
+    pd.set_option(*_QUICK_TEXTS)
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
 
@@ -203,7 +205,6 @@ def _context() -> multiprocessing.context.BaseContext:
     return context
 
 
-@quick_texts
 def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
     """Writes the experiment's page; with it, what its records have of the catalogue's cells, and index.html of them."""
     results = load(folder)
@@ -218,16 +219,15 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
     return Built(results.experiment, results.gpu, "built", path), counted, html.entry(page, view)
 
 
-@quick_texts
 def _entry_of(folder: Path) -> html.Entry | None:
     return html.entry_of(folder)
 
 
-@quick_texts
 def _build_gpu(reports: Path, gpu: str) -> None:
     """Writes what stands beside the pages of one GPU, but its coverage."""
-    judged = claims.judge(reports, gpu)
-    peers_page.write(reports, gpu)
+    records = Records(reports, gpu)
+    judged = claims.judge(records)
+    peers_page.write(records)
     # a GPU with a few tables has none but what is of no GPU
     if any(one.verdict != claims.NOT_MEASURABLE and one.published_gpu != "none" for one in judged):
         claims_page.write(reports, gpu, judged)

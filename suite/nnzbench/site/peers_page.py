@@ -31,23 +31,23 @@ BY_LEVEL = {
 """Codes for layers of language models, which have a table of their own, of that session's sizes and levels."""
 
 
-def write(reports: Path, gpu: str) -> Path | None:
-    """Writes `README.md`, `facts.csv` and `peers.csv` (every time) below `reports/gpu/peers`.
+def write(records: Records) -> Path | None:
+    """Writes `README.md`, `facts.csv` and `peers.csv` (every time) below `<reports>/<gpu>/peers`.
 
     None where no original was timed on that GPU.
     """
+    gpu = records.gpu
     codes, sessions, times = read()
     here = sessions[sessions["gpu"] == gpu]
     times = times[times["session"].isin(here["session"])]
     if times.empty:
         return None
-    recorded = Records(reports, gpu).data
-    blocks = [block for match in MATCHES for block in blocks_of(recorded, match, times)]
+    blocks = [block for match in MATCHES for block in blocks_of(records.data, match, times)]
     pairs = [(block, at, facts_of(block, at)) for block in blocks for at in range(len(block.match.pairs))]
     levels = {code: _level_facts(times, code) for code in BY_LEVEL}
     some = [found for found in (*(facts for _, _, facts in pairs), *levels.values()) if len(found)]
     facts = pd.concat(some, ignore_index=True)  # an empty one would make texts of the others' numbers
-    folder = reports / gpu / FOLDER
+    folder = records.reports / gpu / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     table.write(facts[table.COLUMNS], folder)
     drawn = pd.concat([block.rows.assign(heading=block.match.heading) for block in blocks], ignore_index=True)

@@ -25,7 +25,7 @@ CLAIMS = {claim.id: claim for claim in read()}
 @functools.cache
 def of_nothing() -> tuple[Verdict, ...]:
     """The verdicts where nothing is recorded."""
-    return tuple(judge(Path("nowhere"), GPU))
+    return tuple(judge(Records(Path("nowhere"), GPU)))
 
 
 def row(problem: str, kernel: str, us: float, variant: str = "v", experiment: str = "sparsert_table1", **changes):
@@ -73,7 +73,7 @@ class Judged(dict[str, Verdict]):
 
     def __init__(self, reports: Path, gpu: str) -> None:
         self.records = Records(reports, gpu)
-        self.authors = Authors(reports, gpu, self.records)
+        self.authors = Authors(self.records)
 
     def __missing__(self, claim: str) -> Verdict:
         self[claim] = verdicts._judge(CLAIMS[claim], self.records, self.authors)

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.core import paths
+from nnzbench.papers.claims.quantities import Records
 from nnzbench.papers.claims.verdicts import judge
 from nnzbench.site import coverage
 
@@ -17,7 +18,7 @@ ALIKE = 0.97
 
 
 MADE = {
-    "claims": lambda: pd.DataFrame(map(dataclasses.asdict, judge(paths.reports(), GPU))),
+    "claims": lambda: pd.DataFrame(map(dataclasses.asdict, judge(Records(paths.reports(), GPU)))),
     "coverage": lambda: coverage.of_gpu(paths.reports(), GPU, {}).cells,
 }
 KEYS = {"claims": ["id"], "coverage": ["experiment", "kernel", "variant", "dtype", "policy"]}

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pandas as pd
 
@@ -42,13 +41,13 @@ class Check:
 class Authors:
     """The authors' codes beside the records of one GPU; where they did not run on it, of the GPU that they ran on."""
 
-    def __init__(self, reports: Path, gpu: str, records: Records) -> None:
+    def __init__(self, records: Records) -> None:
         _, sessions, times = read()
-        self.here = gpu in set(sessions["gpu"])
+        self.here = records.gpu in set(sessions["gpu"])
         """Whether they ran on this GPU, so that their times can judge."""
-        where = gpu if self.here else str(sessions["gpu"].iloc[0])
+        where = records.gpu if self.here else str(sessions["gpu"].iloc[0])
         self._on = "" if self.here else f" on {gpu_name(where, {})}"
-        self._records = records if self.here else Records(reports, where)
+        self._records = records if self.here else Records(records.reports, where)
         known = times["session"].isin(sessions.loc[sessions["gpu"] == where, "session"]) & (times["policy"] == "hot")
         self._blocks_of = functools.cache(lambda match: blocks_of(self._records.data, match, times[known]))
 

@@ -70,7 +70,7 @@ class Records:
     """The experiments of one GPU, each read once. One that breaks the schema counts as not recorded; `gap` says so."""
 
     def __init__(self, reports: Path, gpu: str) -> None:
-        self._gpu, self._reports = gpu, reports
+        self.gpu, self.reports = gpu, reports
         self._data: dict[tuple[str, bool], Data | None] = {}
         self._refused: set[str] = set()
         self._facts: dict[tuple[str, bool, Comparison], pd.DataFrame] = {}
@@ -127,11 +127,11 @@ class Records:
     def between(self, asked: Quantity, first: str, second: str) -> Outcome:
         """On what percent of problems a ratio is larger on one GPU than on another, by parts of their names."""
         of = len(_expected(asked.experiment, asked.subject.math, asked.group))
-        folders = [sorted(self._reports.glob(f"*{part}*/{asked.experiment}")) for part in (first, second)]
+        folders = [sorted(self.reports.glob(f"*{part}*/{asked.experiment}")) for part in (first, second)]
         if not all(folders):
             return Outcome(math.nan, 0, of, f"{first.upper()} and {second.upper()} are not both recorded.")
         one, other = (
-            Records(self._reports, found[0].parent.name)._compared(asked.on("f32", judging=True), "hot", ("stem",))
+            Records(self.reports, found[0].parent.name)._compared(asked.on("f32", judging=True), "hot", ("stem",))
             for found in folders
         )
         pairs = one.merge(other, on="stem", suffixes=("", "_other"))
@@ -208,7 +208,7 @@ class Records:
             mine = [one for one in searches if (one.kernel, one.scope) == wanted and one.problem in problems]
             whole = {one.problem: one.seconds for one in mine}
             return Outcome(float(np.median([*whole.values()])) if whole else math.nan, len(whole), of)
-        peak = sheet_peaks(self._gpu).tflops("f32")
+        peak = sheet_peaks(self.gpu).tflops("f32")
         note, share = "The GPU's peak is not in datasets/gpus.csv." * math.isnan(peak), rows["gflops"].max() / 10 / peak
         return replace(found, value=share, note=note, low=share, high=math.inf)
 
@@ -229,7 +229,7 @@ class Records:
         """What is recorded of it, or measured of its energy; None where nothing is, or nothing that counts."""
         key = (experiment, of == "times")
         if key not in self._data:
-            folder, self._data[key] = self._reports / self._gpu / experiment, None
+            folder, self._data[key] = self.reports / self.gpu / experiment, None
             try:
                 results = load(folder) if has_records(folder) else None
                 if results and results.device in GPU_DEVICES:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -122,10 +121,9 @@ def points_of(band: float) -> float:
     return POINTS * (band - 1) / (BAND - 1)
 
 
-def judge(reports: Path, gpu: str) -> list[Verdict]:
-    """Every claim, judged by the records below `reports/gpu`; a file that breaks the schema counts as not there."""
-    records = Records(reports, gpu)
-    authors = Authors(reports, gpu, records)
+def judge(records: Records) -> list[Verdict]:
+    """Every claim, judged by the records of a GPU."""
+    authors = Authors(records)
     return [_judge(claim, records, authors) for claim in read()]
 
 

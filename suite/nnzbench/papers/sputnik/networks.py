@@ -151,8 +151,7 @@ def mobilenets(
         us = layer.count * float(times[side].get(layer.label, math.nan))
         layers.append((layer.label.rpartition("_")[0], us, us if depthwise else 0.0))
     found = pd.DataFrame(layers, columns=["name", "us", "depthwise"])
-    parts = found.groupby("name", sort=False)[["us", "depthwise"]]
-    return parts.apply(lambda some: some.sum(skipna=False)).reset_index()
+    return found.groupby("name", sort=False)[["us", "depthwise"]].sum(skipna=False).reset_index()
 
 
 def accuracies() -> dict[tuple[str, float], float]:

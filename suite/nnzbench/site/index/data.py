@@ -81,6 +81,12 @@ class Part(NamedTuple):
     layers: pd.DataFrame
 
 
+_OF_ROW = [
+    "subject", "problem", "policy", "kernel", "variant", "math", "median_us", "q1_us", "q3_us", "limit_share", "flops",
+    "bytes", "relative_error", "tuned",
+]  # fmt: skip
+
+
 def part(page: Page, view: View) -> Part | None:
     """None where nothing is timed, as on the processor."""
     mine = _series(view)
@@ -107,7 +113,7 @@ def part(page: Page, view: View) -> Part | None:
     chosen = {one.label: one for one in mine}
     cells = view.data.cells(mine)
     rows: list[tuple[Any, ...]] = []
-    for row in each(cells[cells["policy"].isin(POLICIES)]):
+    for row in each(cells.loc[cells["policy"].isin(POLICIES), _OF_ROW]):
         shown = chosen[row.subject]
         is_best = (row.problem, row.policy, row.kernel, row.variant) in best_rows and not shown.default
         spread = (short(row.median_us - row.q1_us, 2), short(row.q3_us - row.median_us, 2))

@@ -11,13 +11,14 @@ from fake_records import write
 
 from nnzbench.papers.claims import page as claims_page
 from nnzbench.papers.claims import verdicts as claims
+from nnzbench.papers.claims.quantities import Records
 from nnzbench.papers.claims.verdicts import Verdict
 from nnzbench.site import build
 
 
 def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     write(tmp_path / GPU / "sparsert_table1", table1(5.0))
-    verdicts = claims.judge(tmp_path, GPU)
+    verdicts = claims.judge(Records(tmp_path, GPU))
     page = claims_page.write(tmp_path, GPU, verdicts)
     first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
     claims_page.write(tmp_path, GPU, verdicts)

@@ -135,10 +135,10 @@ def test_this_projects_own_designs_are_never_judged(tmp_path):
 
 def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
     write(tmp_path / GPU / "sparsert_table1", recorded(1.1))
-    page = peers_page.write(tmp_path, GPU)
+    page = peers_page.write(Records(tmp_path, GPU))
     first = page.read_bytes()
     assert not re.search(r"\d\.\d{7}", (page.parent / "facts.csv").read_text("utf-8")), "more than six digits"
-    assert peers_page.write(tmp_path, GPU).read_bytes() == first
+    assert peers_page.write(Records(tmp_path, GPU)).read_bytes() == first
     text = first.decode()
     codes = peers.read()[0]
     for code in codes[codes["repository"] != ""].itertuples():
@@ -149,7 +149,7 @@ def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
     assert "| 8192×8192, 1 column | 2.30 / 2.17 |" in text  # Marlin's one dense product, whatever its level
     assert "speed-up over cuBLAS in fp32 of the same session, hot / stream" in text
     assert {path.name for path in page.parent.iterdir()} == {"README.md", "facts.csv", "peers.csv"}
-    assert peers_page.write(tmp_path, "nvidia-a100") is None
+    assert peers_page.write(Records(tmp_path, "nvidia-a100")) is None
 
 
 def test_times_are_of_listed_codes_and_sessions_and_there_where_the_result_was_right():
@@ -173,12 +173,12 @@ def test_times_of_this_suite_before_tuning_have_the_mark(tmp_path):
     assert rows[f"here{rule}_tuned"].all()
     facts, _ = told(blocks[0], rule)
     assert set(facts.index[~facts["tuned"]]) == {"here", "dense", "gain"}
-    assert "†" in peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
+    assert "†" in peers_page.write(Records(tmp_path, GPU)).read_text(encoding="utf-8")
 
 
 def test_a_page_of_tuned_kernels_has_no_mark(tmp_path):
     fake_records.tuned(write(tmp_path / GPU / "sparsert_table1", recorded(1.0)), lambda row: ("all",))
-    assert "†" not in peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
+    assert "†" not in peers_page.write(Records(tmp_path, GPU)).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_what_has_no_dense_time_is_told_with_the_times_that_there_are(tmp_path, 
         kept = [code != "cublas" or key not in gone for code, key in zip(times[2]["code"], keys, strict=True)]
         monkeypatch.setattr(peers_page, "read", lambda: (*times[:2], times[2][kept]))
     write(tmp_path / GPU / "sparsert_table1", rows)
-    text = peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
+    text = peers_page.write(Records(tmp_path, GPU)).read_text(encoding="utf-8")
     assert "| 28 of 30 |" in text
     assert f"Sputnik on real pruned layers, of 30 problems: no dense time in {where}: 2." in text
     facts = pd.read_csv(tmp_path / GPU / "peers" / "facts.csv")
@@ -217,7 +217,7 @@ def test_every_problem_that_a_comparison_lacks_is_counted_under_a_reason(tmp_pat
             row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="hot", **same),
         ]
     write(tmp_path / GPU / "llm_layers", rows)
-    page = peers_page.write(tmp_path, GPU)
+    page = peers_page.write(Records(tmp_path, GPU))
     text = page.read_text(encoding="utf-8")
     assert "Sputnik on real pruned layers, of 30 problems: not recorded here: 10." in text
     wrong = session("llm_flash_llm", code="flash_llm", policy="hot", status="wrong")
