@@ -42,7 +42,7 @@ MANY = 6
 
 
 _QUICK_TEXTS = "future.infer_string", False
-"""An option of pandas: pages take rows thousands of times, and texts that are plain objects lie in one block."""
+"""An option of pandas before 4: pages take rows thousands of times, texts that are objects as one block."""
 
 
 @dataclass(frozen=True)
