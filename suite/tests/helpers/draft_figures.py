@@ -26,7 +26,7 @@ def pages_alone() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "MANY", 1000)  # other processes would draw everything
-        patch.setattr(build, "claims", without(build.claims, judge=lambda reports, gpu: []))
+        patch.setattr(build, "claims", without(build.claims, judge=lambda records: []))
         for name in ("claims_page", "peers_page", "coverage", "html"):
             patch.setattr(build, name, without(getattr(build, name)))
         yield
