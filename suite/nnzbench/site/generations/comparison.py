@@ -89,7 +89,7 @@ def tried_alike(sets: Sequence[ResultSet]) -> list[ResultSet]:
     if every.empty:
         return list(sets)
     gpus, tried = (every.groupby(keys)["gpu"].transform("nunique") for keys in ([*problem, "side"], candidate))
-    alone = dict(iter(every[tried < gpus].groupby(level=0)))
+    alone: dict[Any, pd.DataFrame] = dict(iter(every[tried < gpus].groupby(level=0)))
     cut = pd.MultiIndex.from_frame(every.loc[every["cut_short"] != "", [*problem, "kernel"]])
     kept = []
     for at, results in enumerate(sets):
