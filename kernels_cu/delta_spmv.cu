@@ -239,16 +239,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             for (int j = 0; j < 2; ++j) reinterpret_cast<Operands*>(shared)[i + j] = rows[j];
         }
 #elif COLUMNS == 3
-        constexpr int kAhead = 24;  // numbers that a thread asks for before it waits for any
-        for (int i = threadIdx.x; i < 3 * (k + kBeyond); i += kAhead * kThreads) {
-            nnz::Half given[kAhead];
+        constexpr int kAhead = 9;  // pairs of rows that a thread asks for at once: three words, whose sectors L1 keeps
+        for (int i = 2 * static_cast<int>(threadIdx.x); i < k + kBeyond; i += 2 * kAhead * kThreads) {
+            unsigned words[kAhead][3];
 #pragma unroll
-            for (int a = 0; a < kAhead; ++a)
-                given[a] = i + a * kThreads < 3 * k ? __ldcg(x + i + a * kThreads) : nnz::Half{0};
+            for (int a = 0; a < 3 * kAhead; ++a) {
+                const int at = 3 * (i + a / 3 * 2 * kThreads) + a % 3 * 2;
+                words[a / 3][a % 3] = at + 1 < 3 * k ? __ldca(reinterpret_cast<const unsigned*>(x + at)) : 0;
+            }
 #pragma unroll
-            for (int a = 0, at = i; a < kAhead && at < 3 * (k + kBeyond); ++a, at += kThreads)
-                reinterpret_cast<Operands*>(shared)[at / 3].of[at % 3] = given[a];
+            for (int a = 0, at = i; a < kAhead && at < k + kBeyond; ++a, at += 2 * kThreads) {
+                const auto& [low, both, high] = words[a];
+                reinterpret_cast<uint4*>(shared)[at / 2] =
+                    make_uint4(low, both & 0xffffu, both >> 16 | high << 16, high >> 16);
+            }
         }
+        if (k % 2 != 0 && k / 2 % kThreads == static_cast<int>(threadIdx.x))  // half a word is left of the last row
+            reinterpret_cast<Operands*>(shared)[k - 1].of[2] = __ldca(x + 3 * k - 1);
 #else
         const int end = k * n, copied = n == COLUMNS ? end : 0;
         for (int i = threadIdx.x * 8; i + 8 <= copied; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
