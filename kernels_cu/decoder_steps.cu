@@ -143,9 +143,7 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
 
 #if defined(NNZ_CPU) || __CUDA_ARCH__ >= 800  // tensor cores that multiply 16x16 halves: older ones have no decoder
 
-struct alignas(16) Words {
-    unsigned word[4];
-};
+using Words = nnz::Words<4>;
 
 __device__ __forceinline__ Words words_at(const Half* from) { return *reinterpret_cast<const Words*>(from); }
 

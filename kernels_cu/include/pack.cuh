@@ -146,20 +146,15 @@ __device__ __forceinline__ Floats<N> widen(const Pack<Value, N>& pack) {
 }
 
 // Keeps the address of `opaque(base) + offset` one multiply-add: without it the compiler takes a known base apart and
-// spends three instructions per access.
+// spends three instructions per access. Keeps a number in its register: the compiler would rather read the special register
+// it came from again, which takes as long as thirty instructions.
 template <typename T>
-__device__ __forceinline__ const T* opaque(const T* p) {
+__device__ __forceinline__ T opaque(T x) {
 #ifndef NNZ_CPU
-    asm("" : "+l"(p));
-#endif
-    return p;
-}
-
-// Keeps a number in its register: the compiler would rather read the special register it came from again, which takes
-// as long as thirty instructions.
-__device__ __forceinline__ int opaque(int x) {
-#ifndef NNZ_CPU
-    asm("" : "+r"(x));
+    if constexpr (sizeof(T) == 8)
+        asm("" : "+l"(x));
+    else
+        asm("" : "+r"(x));
 #endif
     return x;
 }

@@ -11,7 +11,7 @@
 //   kept(at)                     `at`, kept in its register: on sm_90 the compiler would rather ask for the block's rank in
 //                                its cluster, which is part of it, in every loop again; of a number: as it is computed here,
 //                                not folded into what is computed from it
-//   load_at<T>(at)               a T of 2, 4, 8 or 16 bytes from there
+//   load_at<T>(at)               a T of 2, 4, 8 or 16 bytes from there; Words<N>: so many words
 //   copy_to(at, src)             cp.async of 16 bytes, aligned on both sides
 //   zeros_to(at)                 the same of zeros, which reads nothing
 //   store_at(at, half)           a store of 2 bytes there
@@ -47,6 +47,11 @@
 namespace nnz {
 
 using Half = unsigned short;
+
+template <int N>
+struct alignas(4 * N) Words {
+    unsigned word[N];
+};
 
 #if BF16
 #define NNZ_HALF "bf16"
@@ -92,9 +97,10 @@ using SharedAt = const char*;
 
 inline SharedAt shared_at(const void* p) { return static_cast<const char*>(p); }
 
-inline SharedAt kept(SharedAt at) { return at; }
-
-inline unsigned kept(unsigned x) { return x; }
+template <typename T>
+T kept(T x) {
+    return x;
+}
 
 inline SharedAt flip(SharedAt at, int bits) {
     return reinterpret_cast<SharedAt>(reinterpret_cast<uintptr_t>(at) ^ static_cast<uintptr_t>(bits));
@@ -154,57 +160,48 @@ struct TileSide {
     unsigned a[4] = {}, b[4] = {}, selected = 0;
 };
 
-inline void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    const TileSide* const warp = of_warp(TileSide{{a[0], a[1], a[2], a[3]}, {b0, b1}});
-    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
+// Adds to each of a lane's four sums `Count` products: `product(row, lower, column, i)` is the i-th of the first of the four
+// lanes that hold the sum's row, be it the lower one, and of the first that hold its column.
+template <int Count, typename Product>
+void multiply_of_warp(float (&c)[4], const TileSide& own, Product product) {
+    const TileSide* const warp = of_warp(own);
+    const int group = nnz_cpu::lane() / 4, pair = nnz_cpu::lane() % 4 * 2;
     for (int i = 0; i < 4; ++i) {
         double sum = c[i];
-        for (int k = 0; k < 16; ++k) {
-            const unsigned left = warp[group * 4 + k % 8 / 2].a[k / 8 * 2 + i / 2] >> (k % 2 * 16);
-            const unsigned right = warp[(pair + i % 2) * 4 + k % 8 / 2].b[k / 8] >> (k % 2 * 16);
-            sum += static_cast<double>(widen_half(static_cast<Half>(left))) * widen_half(static_cast<Half>(right));
-        }
+        for (int k = 0; k < Count; ++k) sum += product(warp + group * 4, i / 2, warp + (pair + i % 2) * 4, k);
         c[i] = static_cast<float>(sum);
     }
     __syncwarp();
 }
 
+inline double half_of(unsigned word, int upper) { return widen_half(static_cast<Half>(word >> 16 * upper)); }
+
+inline double row_of_b(const TileSide* column, int k) { return half_of(column[k % 8 / 2].b[k / 8], k % 2); }
+
+inline void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    multiply_of_warp<16>(c, {{a[0], a[1], a[2], a[3]}, {b0, b1}}, [](auto* row, int lower, auto* column, int k) {
+        return half_of(row[k % 8 / 2].a[k / 8 * 2 + lower], k % 2) * row_of_b(column, k);
+    });
+}
+
 inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    const TileSide* const warp = of_warp(TileSide{{a[0], a[1], a[2], a[3]}, {b0, b1}});
-    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
-    const auto number = [](unsigned bits) { return static_cast<double>(__uint_as_float(bits & 0xffffe000u)); };
-    for (int i = 0; i < 4; ++i) {
-        double sum = c[i];
-        for (int k = 0; k < 8; ++k) {
-            sum += number(warp[group * 4 + k % 4].a[k / 4 * 2 + i / 2]) *
-                   number(warp[(pair + i % 2) * 4 + k % 4].b[k / 4]);
-        }
-        c[i] = static_cast<float>(sum);
-    }
-    __syncwarp();
+    multiply_of_warp<8>(c, {{a[0], a[1], a[2], a[3]}, {b0, b1}}, [](auto* row, int lower, auto* column, int k) {
+        const auto number = [](unsigned bits) { return static_cast<double>(__uint_as_float(bits & 0xffffe000u)); };
+        return number(row[k % 4].a[k / 4 * 2 + lower]) * number(column[k % 4].b[k / 4]);
+    });
 }
 
 template <int Pair>
 void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned selected) {
-    const TileSide* const warp = of_warp(TileSide{{a[0], a[1], a[2], a[3]}, {b[0], b[1], b[2], b[3]}, selected});
-    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
-    for (int i = 0; i < 4; ++i) {
-        double sum = c[i];
-        for (int j = 0; j < 8; ++j) {
-            const unsigned places = warp[group * 4 + 2 * Pair + j / 4].selected >> (4 * (j % 4) + 16 * (i / 2));
-            const unsigned first = places & 3, second = places >> 2 & 3;
-            if (first >= second) nnz_cpu::fail("places %u and %u of a 2:4 group do not ascend", first, second);
-            const unsigned left = warp[group * 4 + j % 4].a[j / 4 * 2 + i / 2];
-            for (int h = 0; h < 2; ++h) {
-                const int k = 4 * j + (h ? second : first);
-                const unsigned right = warp[(pair + i % 2) * 4 + k % 8 / 2].b[k / 8] >> (k % 2 * 16);
-                sum += static_cast<double>(widen_half(static_cast<Half>(left >> 16 * h))) *
-                       widen_half(static_cast<Half>(right));
-            }
-        }
-        c[i] = static_cast<float>(sum);
-    }
-    __syncwarp();
+    const TileSide own{{a[0], a[1], a[2], a[3]}, {b[0], b[1], b[2], b[3]}, selected};
+    multiply_of_warp<16>(c, own, [](auto* row, int lower, auto* column, int i) {
+        const int j = i / 2;
+        const unsigned places = row[2 * Pair + j / 4].selected >> (4 * (j % 4) + 16 * lower);
+        const unsigned first = places & 3, second = places >> 2 & 3;
+        if (first >= second) nnz_cpu::fail("places %u and %u of a 2:4 group do not ascend", first, second);
+        const int k = 4 * j + static_cast<int>(i % 2 ? second : first);
+        return half_of(row[j % 4].a[j / 4 * 2 + lower], i % 2) * row_of_b(column, k);
+    });
 }
 
 template <int Lane>
@@ -217,6 +214,8 @@ void multiply_half_tile(float (&c)[4], unsigned a0, unsigned a1, unsigned b0, un
 }
 
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+
+#define NNZ_TYPES ".f32." NNZ_HALF "." NNZ_HALF ".f32 "
 
 using SharedAt = unsigned;
 
@@ -241,15 +240,16 @@ template <typename T>
 __device__ __forceinline__ T load_at(SharedAt at) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one load");
     T value;
+    [[maybe_unused]] const auto word = reinterpret_cast<unsigned*>(&value);
     if constexpr (sizeof(T) == 2) {
         asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(at));
     } else if constexpr (sizeof(T) == 4) {
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(at));
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word[0]) : "r"(at));
     } else if constexpr (sizeof(T) == 8) {
-        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(at));
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(word[0]), "=r"(word[1]) : "r"(at));
     } else {
         asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                     : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
                      : "r"(at));
     }
     return value;
@@ -291,9 +291,7 @@ __device__ __forceinline__ void load_rows(SharedAt at, unsigned (&r)[4]) {
 }
 
 __device__ __forceinline__ void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." NNZ_HALF "." NNZ_HALF
-        ".f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col" NNZ_TYPES "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -308,8 +306,7 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[4], const unsigned (&a)
 template <int Pair>
 __device__ __forceinline__ void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4],
                                               unsigned selected) {
-    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32." NNZ_HALF "." NNZ_HALF
-        ".f32 "
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col" NNZ_TYPES
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(selected),
@@ -319,8 +316,7 @@ __device__ __forceinline__ void multiply_tile(float (&c)[4], const unsigned (&a)
 template <int Lane>
 __device__ __forceinline__ void multiply_half_tile(float (&c)[4], unsigned a0, unsigned a1, unsigned b0, unsigned b1,
                                                    unsigned selected) {
-    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32." NNZ_HALF "." NNZ_HALF
-        ".f32 "
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col" NNZ_TYPES
         "{%0, %1, %2, %3}, {%4, %5}, {%6, %7}, {%0, %1, %2, %3}, %8, %9;"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(selected), "n"(Lane));

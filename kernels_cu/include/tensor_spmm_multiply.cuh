@@ -9,7 +9,7 @@ struct Plain {
     nnz::SharedAt selections;  // or its bitmaps
     int lane;
 #if !BITMAP
-    unsigned bits[kMapWords];
+    nnz::Words<kMapWords> bits;
 #endif
 
     __device__ __forceinline__ Plain(nnz::SharedAt head, int own_lane)
@@ -17,19 +17,7 @@ struct Plain {
           selections(head + kHeadBytes + 4 * own_lane),
           lane(own_lane) {
 #if !BITMAP
-        if constexpr (kMapWords == 1) {
-            bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
-        } else if constexpr (kMapWords == 2) {
-            const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
-            bits[0] = both.x;
-            bits[1] = both.y;
-        } else {
-            const uint4 all = nnz::load_at<uint4>(head + 16 * lane);
-            bits[0] = all.x;
-            bits[1] = all.y;
-            bits[2] = all.z;
-            bits[3] = all.w;
-        }
+        bits = nnz::load_at<nnz::Words<kMapWords>>(head + 4 * kMapWords * lane);
 #endif
     }
 
@@ -42,7 +30,7 @@ struct Plain {
         expand<0>(step.bits, at, a);
         return step.selected;
 #else
-        expand<Number % kWordSteps * kStepBits>(bits[Number / kWordSteps], at, a);
+        expand<Number % kWordSteps * kStepBits>(bits.word[Number / kWordSteps], at, a);
         return word;
 #endif
     }
