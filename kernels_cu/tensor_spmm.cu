@@ -44,8 +44,9 @@
 //   MAP_WORDS  1 or 2: chunks of 128 or 256 columns         STAGES    chunks in a warp's ring, 2 to 7
 //   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring
 //   HALVES     1: queues hold elements, MAP_WORDS is 2 or 4
-//   BITMAP     1: the same, and a bitmap of each group of four columns in place of bits and selections (`step_of`). Fewer bytes
-//              pay where memory is slow: an H100 takes 23 % longer without at 80 % zeros and 32 columns, an H200 no longer
+//   BITMAP     1: the same, and a bitmap of each group of four columns in place of bits and selections (`step_of`)
+//   PAIRS      1: registers are two neighbours of steps of 16 columns, multiplied as a dense tile: nothing is selected or left
+//              over; with WIDE
 //   FP8        1: values are e4m3, widened to fp16 in registers; B and C are fp16, and sums are multiplied by `scale`
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
@@ -204,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         nnz::barrier_wait(&full[stage], parity);
 #if WIDE
         nnz::wide_ready();
-        if (kPanels > 1 && further) request_panel();
+        if (kPanels > 1 && further && !PAIRS) request_panel();
 #endif
         const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
 #pragma unroll 1
@@ -220,13 +221,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             const unsigned selected = own.expand_step<0>(a);
 #if WIDE
             multiply_wide_plain(acc, a, selected, own, panels_at + offset);
+#if PAIRS
+            if (kPanels > 1 && i == 0 && further) request_panel();  // waits for who is behind: not before a product
+#else
             nnz::wide_wait<0>();
+#endif
 #else
             multiply_plain(acc, a, selected, own, bases, offset);
 #endif
 #endif
         }
-#if !TF32
+#if PAIRS
+        nnz::wide_wait<0>();
+#elif !TF32
         const nnz::SharedAt panel_at = panels_at + stage * kPanelBytes;
 #pragma unroll 1
         for (chunk += plain_here; chunk < end; ++chunk) {

@@ -24,7 +24,7 @@ struct Plain {
     // The registers of step Number, and what its products select.
     template <int Number>
     __device__ __forceinline__ unsigned expand_step(Registers& a) {
-        const unsigned word = nnz::load_at<unsigned>(selections + 128 * Number);
+        const unsigned word = PAIRS ? 0 : nnz::load_at<unsigned>(selections + 128 * Number);
 #if BITMAP
         const Step step = step_of(word, lane);
         expand<0>(step.bits, at, a);
@@ -66,8 +66,8 @@ __device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& 
                                                     nnz::SharedAt rows) {
     const nnz::SharedAt b = rows + Number * (kStepK * kRowBytes);
     nnz::wide_begin();
-    nnz::multiply_wide<kBlockN, 0>(acc[0], a[0], b, kBlockBytes, selected);
-    nnz::multiply_wide<kBlockN, 1>(acc[1], a[1], b, kBlockBytes, selected);
+    nnz::multiply_wide<kBlockN, PAIRS ? -1 : 0>(acc[0], a[0], b, kBlockBytes, selected);
+    nnz::multiply_wide<kBlockN, PAIRS ? -1 : 1>(acc[1], a[1], b, kBlockBytes, selected);
     nnz::wide_commit();
     if constexpr (Number + 1 < kSteps) {
         Registers next;

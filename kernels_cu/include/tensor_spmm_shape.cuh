@@ -14,6 +14,9 @@ constexpr int kFill = FILL;
 #define TOKENS 0
 #endif
 constexpr bool kTokens = TOKENS;
+#ifndef PAIRS
+#define PAIRS 0
+#endif
 
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStripM = 32;
@@ -23,7 +26,7 @@ using Element = float;  // of B and C
 constexpr int kStepK = 8;
 #else
 using Element = nnz::Half;
-constexpr int kStepK = 32;
+constexpr int kStepK = PAIRS ? 16 : 32;
 #endif
 #if EARLY
 using Product = unsigned;  // of panels and slices, divided before the first chunk is asked for
@@ -61,6 +64,7 @@ constexpr int kPatience = 64;  // times that the owner of a part looks whether t
 #endif
 
 static_assert(!FP8 || !(kOneByOne || TF32 || BF16), "two values of FP8 make a register of fp16");
+static_assert(!PAIRS || WIDE, "dense tiles are multiplied by four warps together");
 static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
 static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");
 static_assert(kMapWords == 1 || kMapWords == 2 || kMapWords == 4, "a lane reads its bits at once");

@@ -74,11 +74,11 @@ __device__ __forceinline__ void for_each_element(const uint4* stream, const int*
                     const int bit = i * (kStepBits / 8);
                     const unsigned set = words[TF32 ? bit / 32 * 32 + lane : lane * kMapWords + bit / 32] >> bit % 32;
                     const unsigned selected =
-                        TF32 ? 0 : selections[step * 32 + row % 8 * 4 + 2 * tile + q] >> (16 * half + 4 * t);
+                        TF32 || PAIRS ? 0 : selections[step * 32 + row % 8 * 4 + 2 * tile + q] >> (16 * half + 4 * t);
                     for (int h = 0; h < (TF32 ? 1 : 2); ++h) {
                         if ((set >> (HALVES ? h : 0) & 1u) == 0) continue;
-                        give(TF32 ? 2 * t + q : 16 * q + 4 * t + (selected >> 2 * h & 3),
-                             next + (HALVES ? 0 : kEntryBytes / 2 * h));
+                        const int among = PAIRS ? 2 * t + h : 4 * t + (selected >> 2 * h & 3);
+                        give(TF32 ? 2 * t + q : kStepK / 2 * q + among, next + (HALVES ? 0 : kEntryBytes / 2 * h));
                         if (HALVES) next += kEntryBytes;
                     }
                     if (!HALVES && (set & 1u) != 0) next += kEntryBytes;

@@ -20,6 +20,7 @@ from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.strips import (
+    DEALT_FORMS,
     FORMS,
     FP8_FORMS,
     MOST_BYTES,
@@ -47,6 +48,8 @@ _FEW_COLUMNS, _MANY_SLICES = 16, 8
 """Columns per block at which that depends on the slices, and how many are many (one H200)."""
 _WIDE_COLUMNS = 32
 """Columns per block from which warps multiply four together, where they can (one H200)."""
+_PAIRS_DENSITY = 0.15
+"""Below which dense tiles of neighbours are seldom faster (one H200)."""
 _OTHER_SHARED = 2 << 10
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
 _LEAST_STAGES, _MOST_STAGES = 2, 4
@@ -169,11 +172,12 @@ _SHAPES = {
         Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"), Shape(32, 4, 1, 256, 2, 1),
     ),
     64: (
-        Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1),
+        Shape(64, 8, 2, 256, 2, 1, "pairs"), Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1),
+        Shape(64, 4, 1, 128, 2, 1),
     ),
     128: (
-        Shape(128, 8, 2, 256, 2, 1), Shape(64, 16, 1, 512, 2, 1), Shape(128, 8, 1, 256, 2, 1),
-        Shape(128, 4, 1, 128, 2, 1),
+        Shape(128, 8, 2, 256, 2, 1, "pairs"), Shape(128, 8, 2, 256, 2, 1), Shape(64, 16, 1, 512, 2, 1),
+        Shape(128, 8, 1, 256, 2, 1), Shape(128, 4, 1, 128, 2, 1),
     ),
 }  # fmt: skip
 _TF32_SHAPES = {
@@ -207,7 +211,8 @@ def _row_blocks(tiling: TensorTiling, m: int, n: int) -> int:
 def _cost(tiling: TensorTiling, m: int, k: int, n: int, arch: str) -> float:
     """What a tiling is expected to take, in columns that a warp goes through beside another one."""
     waves = -(-_row_blocks(tiling, m, n) * tiling.slices // (sm_count(arch) * tiling.blocks))
-    columns = -(-max(1, -(-k // tiling.panel_k)) // tiling.slices) * (tiling.panel_k + _PANEL_COST)
+    panel = tiling.panel_k + _PANEL_COST * (tiling.form != "pairs")  # nothing is gathered there
+    columns = -(-max(1, -(-k // tiling.panel_k)) // tiling.slices) * panel
     return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
 
 
@@ -235,7 +240,7 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
     tf32, fp8 = math == "tf32", math == "f8"
     if fp8 and shape.form not in FP8_FORMS:
         return []
-    dealt = shape.form == "words" and not (tf32 or fp8)
+    dealt = shape.form in DEALT_FORMS and not (tf32 or fp8)
     known = {"stages": 0, "slices": 1, "tf32": tf32, "fp8": fp8, "early": False, "dealt": dealt}
     tiling = _with_room(TensorTiling(**{**shape._asdict(), **known}), matrix, block_shared_bytes(arch))
     if tiling.panel_k < tiling.shortest_panel:
@@ -247,7 +252,7 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
         return [last]
     separate = replace(last, separate=True)
     if shape.block_n >= _SHARED_COLUMNS:
-        return [replace(last, spread=True), separate]
+        return [replace(last, spread=True), *[separate] * (shape.form != "pairs")]
     if shape.block_n == _FEW_COLUMNS and last.slices >= _MANY_SLICES and not tf32:
         return [replace(last, spread=True), separate, last]
     return [last, separate] if tf32 else [last]
@@ -260,10 +265,13 @@ def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Te
     known = architecture(arch)
     hopper, bulk = "wgmma" in known.accelerated and math != "tf32", known.has("bulk_copy")
     given = shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]
-    of_shapes = [(shape, _of_shape(shape, problem.n, matrix, arch, math)) for shape in given]
+    able = [shape for shape in given if hopper or shape.form != "pairs"]
+    of_shapes = [(shape, _of_shape(shape, problem.n, matrix, arch, math)) for shape in able]
     of_shapes = [(shape, some) for shape, some in of_shapes if some]
     if min(shape.block_n for shape in given) >= _ORDERED_COLUMNS:
-        of_shapes.sort(key=lambda one: _cost(one[1][0], matrix.m, matrix.k, problem.n, arch))
+        late = "pairs" if matrix.nnz < _PAIRS_DENSITY * matrix.m * matrix.k else ""
+        costs = {shape: _cost(some[0], matrix.m, matrix.k, problem.n, arch) for shape, some in of_shapes}
+        of_shapes.sort(key=lambda one: (one[0].form == late, costs[one[0]]))
     if given is _SHAPES[max(_SHAPES)] and matrix.m * matrix.k <= _SMALL:
         narrow = (_of_shape(_NARROW, problem.n, matrix, arch, math, slices) for slices in (1, None))
         of_shapes += [(_NARROW, some) for some in narrow]
@@ -327,6 +335,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: TensorTiling, shared
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
             "BIAS": 0,
+            **({"PAIRS": 1} if tiling.form == "pairs" else {}),
             **({} if tiling.tf32 else {"TOKENS": 0}),
         },
         shared_bytes=tiling.ring_bytes(packed.slot_bytes),

@@ -95,11 +95,15 @@ _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
-Form = Literal["words", "halves", "bitmap"]
+Form = Literal["words", "halves", "bitmap", "pairs"]
 """What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for
 each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
-from which lanes work out both those bits and what to select."""
-FORMS: tuple[Form, ...] = get_args(Form)
+from which lanes work out both those bits and what to select; registers of two neighbours for a dense product, so that
+nothing is selected or left over."""
+FORMS: tuple[Form, ...] = get_args(Form)[:3]
+"""Of a product of 2:4 tiles."""
+DEALT_FORMS: tuple[Form, ...] = ("words", "pairs")
+"""Of which queues of 16-bit types hold words."""
 FP8_FORMS: tuple[Form, ...] = ("words",)
 
 
@@ -200,7 +204,12 @@ _CHOICES = _FIRST | _SECOND << 2 | _LEFT << 4
 
 def chunk_columns(map_words: int, form: Form = "words") -> int:
     """Columns of a chunk in which each lane has `map_words` words of bits, or four times as many bitmaps."""
-    return (2 if form == "halves" else 4) * STEP_COLUMNS * map_words
+    return (2 if form in ("halves", "pairs") else 4) * STEP_COLUMNS * map_words
+
+
+def step_columns(form: Form) -> int:
+    """Columns of a step, of which each lane has eight registers."""
+    return STEP_COLUMNS // 2 if form == "pairs" else STEP_COLUMNS
 
 
 def pack(
@@ -218,17 +227,18 @@ def pack(
     `fp8`: their lower bytes alone count and are kept.
 
     A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. `dealt`:
-    lanes' words lie so that lanes seldom meet in a bank; of "words" with at most two words of bits. Some strips at a
-    time, on all cores. Raises `Unsupported` as soon as a chunk has more than `most_bytes`, and `ValueError` where the
-    packed matrix has 2^31 or more units of 16 bytes.
+    lanes' words lie so that lanes seldom meet in a bank; of `DEALT_FORMS` with two words of bits at most. Some strips
+    at a time, on all cores. Raises `Unsupported` as soon as a chunk has more than `most_bytes`, and `ValueError` where
+    the packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
-    chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
-    steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
+    columns = chunk_columns(map_words, form)
+    chunk_steps = columns // step_columns(form)
+    columns *= max(1, -(-matrix.k // columns))  # of a strip, before gathered ones
 
     def some(part: Part) -> tuple[Uint32s, Int64s, Int64s]:
         first, last, _ = part[0].indices(strips)
-        made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns, form)]
+        made = [_plain_steps(_dense(matrix, first, last - first, columns), panels, panel_columns, form)]
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns, form)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
@@ -236,7 +246,7 @@ def pack(
         require_room(16 * int(size.max(initial=0)), most_bytes)
         return chunks, size, of_panel
 
-    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
+    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * columns)))
     counts = np.concatenate([np.zeros(1, np.int64), *(counts for _, _, counts in packed)])
     return assembled([part[:2] for part in packed], np.cumsum(counts), strips, panels)
 
@@ -266,11 +276,10 @@ def strip_count(m: int, multiple: int) -> int:
     return -(-m // (STRIP_ROWS * multiple)) * multiple
 
 
-def _dense(matrix: CSR, first: int, count: int, steps: int) -> _HALVES:
+def _dense(matrix: CSR, first: int, count: int, columns: int) -> _HALVES:
     """Strips `first` to `first + count` with all their zeros: (count, 32, columns)."""
     begin, end = min(first * STRIP_ROWS, matrix.m), min((first + count) * STRIP_ROWS, matrix.m)
     held = slice(matrix.offsets[begin], matrix.offsets[end])
-    columns = steps * STEP_COLUMNS
     places = np.repeat(np.arange(end - begin) * columns, matrix.row_lengths[begin:end])
     places += matrix.indices[held]
     values = matrix.values[held].view(np.uint16)
@@ -283,9 +292,9 @@ _Left = tuple[Int64s, Int64s, Int64s, _HALVES]
 """Entries left over: panel (of all strips), row of the strip, column of the panel, value."""
 
 
-def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int, form: Form) -> tuple[_Steps, _Left]:
+def _plain_steps(dense: _HALVES, panels: int, panel_columns: int, form: Form) -> tuple[_Steps, _Left]:
     """All columns as they come."""
-    panel_of_step = np.arange(steps) * STEP_COLUMNS // panel_columns
+    panel_of_step = np.arange(0, dense.shape[2], step_columns(form)) // panel_columns
     panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
     words, selected, (strip, row, column) = _expand(dense, form)
     none = np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16)
@@ -338,21 +347,27 @@ def _expand(dense: _HALVES, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
     A group of four is one 64-bit word, from which the two elements of a register are shifted. Which two are held is
     chosen for as few columns of a strip with entries left over as there can be.
     """
-    strips, steps = len(dense), dense.shape[2] // STEP_COLUMNS
+    strips, steps = len(dense), dense.shape[2] // step_columns(form)
+    # rows 16 i + 8 h + g, groups or pairs 4 q + t
+    shape = (strips, 2, 2, 8, steps, 2, 4)
+
+    def of_lanes(words: Uint32s) -> Uint32s:  # register 4 i + 2 q + h of lane 4 g + t
+        return words.reshape(shape).transpose(0, 4, 3, 6, 1, 5, 2).reshape(strips * steps, _LANES, 8)
+
+    if form == "pairs":
+        none = np.zeros(0, dtype=np.int64)
+        return of_lanes(dense.view("<u4")), np.zeros((strips * steps, _LANES), dtype=np.uint32), (none, none, none)
     group = dense.view("<u8")
     there = np.packbits((dense != 0).ravel(), bitorder="little")
     pattern = np.stack([there & 15, there >> 4], axis=-1).reshape(group.shape).astype(np.intp)  # looked up by
     enough = np.bitwise_and.reduce(_ENOUGH[pattern], axis=1)
     choice = _CHOICES[pattern | _SMALLEST[enough][:, None].astype(np.intp) << 4]
-    # rows 16 i + 8 h + g, groups 4 q + t
-    shape = (strips, 2, 2, 8, steps, 2, 4)
     low = group >> ((choice & 3) << 4)
     low &= np.uint64(0xFFFF)
     high = group >> ((choice & 12) << 2)
     high <<= np.uint64(16)
     low |= high & np.uint64(0xFFFF0000)
-    # register 4 i + 2 q + h of lane 4 g + t
-    words = low.astype(np.uint32).reshape(shape).transpose(0, 4, 3, 6, 1, 5, 2).reshape(strips * steps, _LANES, 8)
+    words = of_lanes(low.astype(np.uint32))
     left = choice >> 4
     if form == "bitmap":  # lane 4 g + t has its bits in the order of h, i and q
         kept = (pattern.astype(np.uint8) & ~left).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
@@ -414,7 +429,8 @@ def _chunks(
     head = map_words + _LANES // 2
     extra = gathered[first] * (4 + count * (STEP_COLUMNS // 2))
     per_word = 4 // entries.itemsize
-    values_at = per_word * (head + extra + count * _LANES)  # from here on all is counted in entries
+    selections = 0 if form == "pairs" else count * _LANES
+    values_at = per_word * (head + extra + selections)  # from here on all is counted in entries
     size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
@@ -428,8 +444,9 @@ def _chunks(
     column_words = columns[gathered].view("<u4")
     column_at = (at[chunk] + head + 4 + in_chunk * (STEP_COLUMNS // 2))[gathered]
     out[column_at[:, None] + np.arange(STEP_COLUMNS // 2)] = column_words
-    selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
-    out[selected_at[:, None] + np.arange(_LANES)] = selected
+    if form != "pairs":
+        selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
+        out[selected_at[:, None] + np.arange(_LANES)] = selected
     place = (per_word * at + values_at)[chunk][:, None] + lane_start[chunk] + before
     place -= (np.cumsum(taken) - taken.ravel()).reshape(place.shape)
     held_at = np.flatnonzero(there)

@@ -28,6 +28,7 @@ def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
     [
         (spmv, "_BLOCK_NONZEROS", 100, (), "f16"),
         (strips, "_BLOCK_ELEMENTS", 1, (1, 128), "f16"),
+        (strips, "_BLOCK_ELEMENTS", 1, (2, 128, 4, "pairs", True), "f16"),
         *((tf32_strips, "_BLOCK_ELEMENTS", 1, sizes, "f32") for sizes in ((1, 32), (4, 256), (2, 64))),
     ],
 )
