@@ -52,7 +52,7 @@ def texts_of_pages() -> Iterator[None]:
     """Frames hold texts as they do while `nnzbench report` draws: Python's, which take a third less time here. Of what
     a GPU's records lack two experiments are counted: all cells of the catalogue take seconds."""
     few = {name: coverage.EXPERIMENTS[name] for name in ("sparsert_table1", "sparsert_table3")}
-    with pd.option_context("future.infer_string", False), pytest.MonkeyPatch.context() as patch:
+    with pd.option_context(*build._QUICK_TEXTS), pytest.MonkeyPatch.context() as patch:
         patch.setattr(coverage, "EXPERIMENTS", few)
         yield
 

@@ -252,7 +252,8 @@ def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, math: str, slices: i
         return [last]
     separate = replace(last, separate=True)
     if shape.block_n >= _SHARED_COLUMNS:
-        return [replace(last, spread=True), *[separate] * (shape.form != "pairs")]
+        spread = replace(last, spread=True)
+        return [spread] if shape.form == "pairs" else [spread, separate]
     if shape.block_n == _FEW_COLUMNS and last.slices >= _MANY_SLICES and not tf32:
         return [replace(last, spread=True), separate, last]
     return [last, separate] if tf32 else [last]
@@ -270,8 +271,7 @@ def tilings(problem: Problem, matrix: CSR, arch: str, math: str = "") -> list[Te
     of_shapes = [(shape, some) for shape, some in of_shapes if some]
     if min(shape.block_n for shape in given) >= _ORDERED_COLUMNS:
         late = "pairs" if matrix.nnz < _PAIRS_DENSITY * matrix.m * matrix.k else ""
-        costs = {shape: _cost(some[0], matrix.m, matrix.k, problem.n, arch) for shape, some in of_shapes}
-        of_shapes.sort(key=lambda one: (one[0].form == late, costs[one[0]]))
+        of_shapes.sort(key=lambda one: (one[0].form == late, _cost(one[1][0], matrix.m, matrix.k, problem.n, arch)))
     if given is _SHAPES[max(_SHAPES)] and matrix.m * matrix.k <= _SMALL:
         narrow = (_of_shape(_NARROW, problem.n, matrix, arch, math, slices) for slices in (1, None))
         of_shapes += [(_NARROW, some) for some in narrow]

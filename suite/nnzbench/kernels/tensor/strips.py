@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,7 @@ Form = Literal["words", "halves", "bitmap", "pairs"]
 each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
 from which lanes work out both those bits and what to select; registers of two neighbours for a dense product, so that
 nothing is selected or left over."""
-FORMS: tuple[Form, ...] = get_args(Form)[:3]
+FORMS: tuple[Form, ...] = ("words", "halves", "bitmap")
 """Of a product of 2:4 tiles."""
 DEALT_FORMS: tuple[Form, ...] = ("words", "pairs")
 """Of which queues of 16-bit types hold words."""
