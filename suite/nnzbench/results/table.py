@@ -21,7 +21,7 @@ from nnzbench.core import paths
 from nnzbench.results.data import Data, least_tuned
 from nnzbench.results.groups import ALL, Group
 from nnzbench.results.records.record import FLOORS, apart
-from nnzbench.results.selector import Selector
+from nnzbench.results.selector import Selector, rows_of
 
 FILE = "facts.csv"
 APART = 0.02
@@ -324,3 +324,18 @@ def spread(data: Data, selectors: Sequence[Selector], alike: Sequence[str]) -> p
     found = found[found["instances"] > 1]
     found = found.assign(deviation=found["deviation"] / found["mean_us"], slowest=found["most"] / found["least"])
     return found[[*alike, "subject", "policy", "instances", "mean_us", "deviation", "slowest"]]
+
+
+def one_tuning(data: Data, selector: Selector, alike: Sequence[str]) -> pd.DataFrame:
+    """What problems lose by the candidate that is fastest on another one that is said to take the same.
+
+    A row for each policy and ordered pair of problems with the same attributes `alike`: `over`, the time at the other's
+    fastest candidate over the problem's least; NaN where that candidate did not run on it.
+    """
+    rows = rows_of(data.frame, selector)[["problem", "policy", "variant", "median_us"]]
+    found = [pd.DataFrame({"policy": pd.Series(dtype=str), "over": pd.Series(dtype=float)})]
+    for (policy, *_), some in rows.merge(data.problems[["problem", *alike]]).groupby(["policy", *alike], sort=False):
+        times = some.pivot_table("median_us", "problem", "variant", "min")
+        over = times[times.idxmin(axis=1)].to_numpy() / times.min(axis=1).to_numpy()[:, None]
+        found.append(pd.DataFrame({"over": over[~np.eye(len(over), dtype=bool)]}).assign(policy=str(policy)))
+    return pd.concat(found, ignore_index=True)

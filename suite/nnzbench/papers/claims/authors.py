@@ -61,7 +61,7 @@ class Authors:
 
         None of a quantity that is not of its speed.
         """
-        if asked.statistic in ("seconds", "deviation", "instances"):
+        if asked.statistic in ("seconds", "deviation", "instances", "one tuning"):
             return []
         sides = {one.kernels: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
         return [self._check(asked, one) for one in sides.values()]

@@ -26,7 +26,7 @@ DENSE_INSIDE = frozenset({"sparse_transformer"})
 Scale = Literal["ratio", "points", "density", "least", "same"]
 Statistic = Literal[
     "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
-    "nonzeros", "peak share", "deviation", "instances", "exponent", "seconds", "counted",
+    "nonzeros", "peak share", "deviation", "instances", "one tuning", "exponent", "seconds", "counted",
 ]  # fmt: skip
 WORDS: dict[Statistic, str] = {
     "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
@@ -44,6 +44,8 @@ WORDS: dict[Statistic, str] = {
     "deviation": "largest standard deviation of {subject}'s times of one problem in percent, by their quartiles",
     "instances": "geometric mean over the sizes of the longest time of {subject} over its shortest, among other "
     "patterns of the same size and level",
+    "one tuning": "geometric mean of the time of {subject} at what is fastest on another pattern of the same size and "
+    "level over its least time, of every pair in both orders",
     "exponent": "slope of the logarithm of the time of {subject} along that of M × K",
     "seconds": "median over the problems of the seconds of a whole search for {subject}",
     "counted": "{subject}; how is in `datasets/counted.csv`",

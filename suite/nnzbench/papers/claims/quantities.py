@@ -28,7 +28,7 @@ from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import GPU_DEVICES, geometric_mean, load
 from nnzbench.results.selector import Selector, rows_of
-from nnzbench.results.table import Comparison, compare, spread
+from nnzbench.results.table import Comparison, compare, one_tuning, spread
 
 LIBRARY: frozenset[Role] = frozenset({"library"})
 QUARTILES = 1.349
@@ -54,7 +54,7 @@ class Outcome:
     """Between which it lies of all that these problems are a sample of (95 %); infinite where the sample says nothing,
     NaN where it is not known."""
     synthetic: int = 0
-    """Of the cases, those on generated patterns that stand for real ones."""
+    """Of the cases, those of which a sparse side is on a generated pattern that stands for a real one."""
     cut: bool = False
     """Whether it stands on kernels that were not tuned on some problem."""
     cases: tuple[str, ...] = ()
@@ -95,12 +95,13 @@ class Records:
         if facts.empty:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
         theirs = self._rows(wanted, policy, wanted.baseline)
-        synthetic = mine["source"].str.startswith("standin:") & mine.index.isin(theirs.index)
-        have, cut = int(facts["n"].sum()), not facts["tuned"].all()
+        sides = [mine] if wanted.baseline.dense else [mine, theirs]  # whatever a dense product multiplies takes as long
+        synthetic = {case for one in sides for case in one.index[one["source"].str.startswith("standin:")]}
+        paired, have, cut = {*mine.index} & {*theirs.index}, int(facts["n"].sum()), not facts["tuned"].all()
         wrong = self._wrong(wanted, policy) - {*theirs.index}
         more = f"{len(wrong)} more problem{'s' * (len(wrong) != 1)}"
         note = f"On {more} {wanted.baseline.label} computes wrong results." * bool(wrong)
-        found = Outcome(math.nan, have, of - len(wrong), note, synthetic=int(synthetic.sum()), cut=cut)
+        found = Outcome(math.nan, have, of - len(wrong), note, synthetic=len(synthetic & paired), cut=cut)
         if wanted.statistic == "crossover":
             return _crossover(facts, found)
         matrices = mine["source"].nunique() if asked.group.by_matrix else found.have
@@ -200,6 +201,9 @@ class Records:
         if asked.statistic == "instances":
             apart = spread(data, (asked.subject,), ("size", "level"))
             return replace(found, value=geometric_mean(apart.loc[apart["policy"] == policy, "slowest"]))
+        if asked.statistic == "one tuning":
+            over = one_tuning(data, asked.subject, ("size", "level"))
+            return replace(found, value=geometric_mean(over.loc[over["policy"] == policy, "over"].dropna()))
         if asked.statistic == "exponent":
             return replace(found, value=exponent(rows))
         if asked.statistic == "seconds":

@@ -23,6 +23,12 @@ from nnzbench.results.groups import ALL
 from nnzbench.results.selector import CUBLAS, Selector
 
 
+def sizes(name):
+    """What a record says of a problem of SparseRT's instances."""
+    one = next(p for p in load("sparsert_instances", False) if p.name == name)
+    return {"m": one.m, "k": one.k, "n": one.n, "label": one.label, "level": one.level}
+
+
 def test_a_crossover_is_interpolated_for_the_papers_heuristic_alone(tmp_path):
     found = judged(tmp_path, figure1(0.73))
     one = found["sputnik-crossover"]
@@ -128,6 +134,34 @@ def test_what_a_library_computes_wrong_is_no_problem_that_lacks(tmp_path):
     assert (theirs.verdict, theirs.problems) == (REPRODUCED, f"{len(problems) - 1} of {len(problems) - 1}")
     assert "On 1 more problem" in theirs.note
     assert (ours.verdict, ours.problems) == (NOT_COMPARABLE, f"{len(problems) - 1} of {len(problems)}")
+
+
+def test_a_pair_is_synthetic_where_either_sparse_side_is(tmp_path):
+    name, made = names("sparsert_table1")[0], "standin:x"
+    rows = [row(name, "sputnik", 1.0), row(name, "cusparse", 2.0, source=made), row(name, "cublas", 3.0, source=made)]
+    write(tmp_path / GPU / "sparsert_table1", rows)
+    sides = (Selector("Sputnik", ("sputnik",)), Selector("cuSPARSE", ("cusparse",)), CUBLAS)
+    found = {
+        one.label: Records(tmp_path, GPU).measure(
+            Quantity(sides[0], one, ALL, "geometric mean", "sparsert_table1"), judging=False
+        )
+        for one in sides[1:]
+    }
+    assert {label: one.synthetic for label, one in found.items()} == {"cuSPARSE": 1, "cuBLAS fp32": 0}
+
+
+def test_one_tuning_serves_as_far_as_others_fastest_candidates_are_fast(tmp_path):
+    """Of two instances of one size; a third of another size has nobody to lend it a tiling."""
+    first, second, other = (names("sparsert_instances", part)[0] for part in ("01_01_", "01_02_", "02_01_"))
+    times = {first: (10.0, 12.0), second: (15.0, 12.0), other: (1.0, 9.0)}
+    rows = [
+        row(name, "sparsert_paper", us, variant, "sparsert_instances", **sizes(name))
+        for name, pair in times.items()
+        for variant, us in zip(("a", "b"), pair, strict=True)
+    ]
+    found = judged(tmp_path, rows)["sparsert-one-tuning"]
+    assert found.measured == pytest.approx((12 / 10 * 15 / 12) ** 0.5)
+    assert found.verdict == NOT_COMPARABLE  # three problems of all
 
 
 def test_a_share_is_known_as_well_as_there_are_matrices():
