@@ -25,13 +25,6 @@
 #include "reduce.cuh"
 #include "tensor_core.cuh"
 
-#ifndef GROUP  // Llama 3 8B
-#define GROUP 4
-#endif
-#ifndef WARPS
-#define WARPS 8
-#endif
-
 constexpr int kGroup = GROUP;
 constexpr int kFeatures = 128;
 constexpr int kPart = kFeatures + 4;
@@ -142,7 +135,6 @@ extern "C" __global__ void __launch_bounds__(kNormThreads)
 }
 
 #if defined(NNZ_CPU) || __CUDA_ARCH__ >= 800  // tensor cores that multiply 16x16 halves: older ones have no decoder
-
 using Words = nnz::Words<4>;
 
 __device__ __forceinline__ Words words_at(const Half* from) { return *reinterpret_cast<const Words*>(from); }
@@ -414,7 +406,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         store(out, result + place, mixed[i] * greatest[0][own], bytes);
     }
 }
-
 #endif
 
 extern "C" __global__ void __launch_bounds__(128)

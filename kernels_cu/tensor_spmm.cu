@@ -61,10 +61,12 @@
 //   TOKENS     1: B is n x k and C n x m, row-major: a warp's loads are turned on their way to a panel. k is a multiple of 8
 //              and m of 2; not under TF32
 //   BIAS       1: one more argument, m numbers of C's type that are added to its rows; null: none
+//   SWIGLU     1: of every 16 rows the first eight are gates, the others what these let through: C has half as many rows, m,
+//              of silu(scale * gate) * scale * other, rounded once. Not under BIAS, TF32 and TOKENS
 //   OVERLAPS   1: begins before the launch that writes B has ended, and asks for A's first chunks meanwhile; not under TOKENS
 //   SPREAD     1: warps of a strip share the adding of slices; `separate` is 0, all blocks run at once (or time is lost)
-#ifndef OVERLAPS
-#define OVERLAPS 0
+#if SWIGLU && (TOKENS || BIAS || TF32)
+#error "a result of SwiGLU has two rows of sums, which are neither turned nor shifted"
 #endif
 #include "async_barrier.cuh"
 #include "nnz.cuh"
@@ -90,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                 ,
                 const uint4* __restrict__ heads
 #endif
-#if FP8
+#if FP8 || SWIGLU
                 ,
                 float scale
 #endif
@@ -254,7 +256,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     if (!active) return;
 
     const int first_row = strip * kStripM + lane / 4;
+#if SWIGLU  // of C
+    const auto row_of = [&](int tile, int) { return strip * (kStripM / 2) + tile / kColumns * 8 + lane / 4; };
+#else
     const auto row_of = [&](int tile, int e) { return first_row + tile / kColumns * 16 + e / 2 * 8; };
+#endif
     const auto column_of = [&](int tile, int e) { return first_column + tile % kColumns * 8 + lane % 4 * 2 + e % 2; };
 #if BIAS
     const Shift shifts[kTiles] = {Shift(bias, first_row, m), Shift(bias, first_row + 16, m)};
@@ -265,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #endif
         store_tile(c, m, n, first_row + tile / kColumns * 16, first_column + tile % kColumns * 8 + lane % 4 * 2, sum);
     };
-#if FP8
+#if FP8 || SWIGLU
 #pragma unroll
     for (int i = 0; i < 4 * kSums; ++i) acc[i / 4 / kColumns][i / 4 % kColumns][i % 4] *= scale;
 #endif
@@ -295,10 +301,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             Element* const stored = c + dense_at(row, column, m, n);
             float* const left = reinterpret_cast<float*>(sums + (blockIdx.y * kSums + i / 4) * 32) + i % 4;
             if (nnz::finite(slices == 1 ? widen(*stored) : __ldcg(left))) continue;
+#if SWIGLU
+            const auto exact = [&](int half) {
+                const int of_strip = i / 4 / kColumns * 16 + half * 8 + lane / 4;
+                return scale *
+                       exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, of_strip, b, k, n, column);
+            };
+            const float sum = slices == 1 ? gated(exact(0), exact(1)) : exact(i % 4 / 2);
+#else
             float sum =
                 exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row % kStripM, b, k, n, column);
 #if FP8
             sum *= scale;
+#endif
 #endif
             if (slices == 1) {
 #if BIAS

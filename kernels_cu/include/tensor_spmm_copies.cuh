@@ -7,7 +7,6 @@
 #include "tensor_spmm_shape.cuh"
 
 #if TOKENS
-
 // What a warp turns of a panel, B being n rows of k: 32 neighbours of eight rows at a time, of which a lane loads eight of one
 // row. They are four matrices of 8x8, each with two neighbours of every lane's, and are stored as columns of the panel. Which
 // two a lane gives to a matrix depends on the lane, so that the rows of one are in different banks (`piece_at`).
@@ -86,9 +85,7 @@ struct PanelSource {
         row += kPanelK;
     }
 };
-
 #else
-
 // What a thread copies of a panel: one piece of every kThreads / kPieces rows. Columns are counted in halves.
 struct PanelSource {
     const nnz::Half* from;
@@ -130,7 +127,6 @@ struct PanelSource {
         }
     }
 };
-
 #endif
 
 // What the host looked up of a strip's chunks in a slice, so that the first of them can be copied after one trip to memory.

@@ -42,7 +42,6 @@ struct Step {
 };
 
 #if BITMAP
-
 // A lane's bitmap of a step has its eight groups of four columns in four bits each, at most two of them set: group 4 q + t of row
 // 8 h + g of tile i in bits 16 h + 8 i + 4 q on. Where the first of the two lies is 2 bits of what the products select, where
 // the second does the next 2; one that is not there is said to lie in place 0 or 3. A product takes this of group t' from
@@ -65,5 +64,4 @@ __device__ __forceinline__ Step step_of(unsigned map, int lane) {
                              : (places & 0x0f0f0f0fu) | (near << 4 & 0xf0f0f0f0u);
     return step;
 }
-
 #endif

@@ -54,8 +54,7 @@ __device__ __forceinline__ void for_each_element(const uint4* stream, const int*
                 const int lane = row % 8 * 4 + t;
                 const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
-                for (int i = 0; i < 8 * steps;
-                     ++i) {  // registers of the lane, four of them of the row's tile, two of the row
+                for (int i = 0; i < 8 * steps; ++i) {  // the lane's registers, four of them of the tile, two of the row
                     const int step = i / 8, half = (BITMAP ? i / 4 : i) % 2;
                     const int tile = (BITMAP ? i / 2 : i / 4) % 2, q = (BITMAP ? i : i / 2) % 2;
                     const auto give = [&](int at, const char* value) {
@@ -101,7 +100,6 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
 }
 
 #if BIAS
-
 // What is added to the two rows that a lane has of a 16x8 tile of sums.
 struct Shift {
     float upper = 0.0f, lower = 0.0f;
@@ -119,7 +117,6 @@ struct Shift {
         sum.w += lower;
     }
 };
-
 #endif
 
 // Adds one to a counter in global memory and tells what it was. What the calling thread's warp wrote before (and its
@@ -144,7 +141,6 @@ __device__ __forceinline__ void add(float4& sum, const float4& more) {
 }
 
 #if SPREAD
-
 // How many arrived at a counter in global memory; what they wrote before comes before what follows.
 __device__ __forceinline__ int arrivals(const int* counter) {
 #ifdef NNZ_CPU
@@ -174,11 +170,9 @@ __device__ __forceinline__ unsigned own_parts(int* counters, int slices, int sli
     __syncwarp();
     return __ballot_sync(0xffffffffu, found);
 }
-
 #endif
 
 #if TOKENS
-
 // What a lane holds of a 16x8 tile of sums, of an even number of rows; the whole warp calls. Lanes of even rows exchange with
 // the next ones, so that eight of them store 16 rows of a column together.
 __device__ __forceinline__ void store_tile(Element* c, int m, int n, int row, int column, float4 sum) {
@@ -192,9 +186,7 @@ __device__ __forceinline__ void store_tile(Element* c, int m, int n, int row, in
     if (at < m && column < n) *reinterpret_cast<unsigned*>(out) = __byte_perm(first, second, 0x5410);
     if (at < m && column + 1 < n) *reinterpret_cast<unsigned*>(out + m) = __byte_perm(first, second, 0x7632);
 }
-
 #else
-
 // Neighbouring elements of a row of C, where they are inside.
 __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, int column, float low, float high) {
     if (row >= m || column >= n) return;
@@ -214,10 +206,17 @@ __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, in
     if (column + 1 < n) out[1] = narrow(high);
 }
 
+#if SWIGLU
+__device__ __forceinline__ float gated(float gate, float other) { return gate / (1.0f + expf(-gate)) * other; }
+#endif
+
 // What a lane holds of a 16x8 tile of sums.
 __device__ __forceinline__ void store_tile(Element* c, int m, int n, int row, int column, float4 sum) {
+#if SWIGLU
+    store_pair(c, m, n, row / 16 * 8 + row % 8, column, gated(sum.x, sum.z), gated(sum.y, sum.w));
+#else
     store_pair(c, m, n, row, column, sum.x, sum.y);
     store_pair(c, m, n, row + 8, column, sum.z, sum.w);
+#endif
 }
-
 #endif

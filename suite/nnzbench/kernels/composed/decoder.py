@@ -150,7 +150,7 @@ def on_gpu(network: DecoderNetwork, family: ProductFamily, device: GpuDevice) ->
 
     try:
         for name in reversed([*network.matrices]):  # `down` comes before what may write its operand
-            gated = network.gated_product(family, products["down"].b) if name == "up" else None
+            gated = network.gated_product(family, products["down"]) if name == "up" else None
             products[name] = gated or network.product(name, family)
             is_gated = is_gated or gated is not None
         last = products[HEAD] = network.product(HEAD, DENSE)

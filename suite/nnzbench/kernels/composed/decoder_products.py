@@ -28,11 +28,13 @@ from nnzbench.devices.build.pool import compiled_ahead
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.copies import each, over_copies, weight_names
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.tensor.spmv import gated
+from nnzbench.kernels.tensor import spmm, spmv
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 
 TRIED = {"delta_spmv": 4, "tensor_spmm": 4}
 """Candidates of a kernel of ours that are tried for each matrix: of some each is packed anew, which takes seconds."""
+GATED = {"delta_spmv": spmv.gated, "tensor_spmm": spmm.gated}
+"""Plans of the product with gates that does SwiGLU, by kernel."""
 STEP_US = 1.0
 """At least what a step costs that a product does by itself."""
 _SHARED = SharedWork()
@@ -189,29 +191,32 @@ class DecoderNetwork:
     def gated(self, family: ProductFamily) -> Candidate | None:
         """The product with gates and what they let through, its result that of SwiGLU; None where it has none.
 
-        It is one of `delta_spmv` where that is the fastest, for one token.
+        Its kernel is that of the product without, if one of `GATED`.
         """
-        kernel, _, _ = self.chosen("up", family)
-        if kernel != "delta_spmv" or family.math != "f16":
+        kernel, own, chosen = self.chosen("up", family)
+        if kernel not in GATED or own.math != "f16":
             return None
+        asked = (*self.part("up", own), self.device.arch, chosen.variant, self.scales["up"])
         found: dict[str, Candidate] = {}
-        for _, one in self.tried("up", replace(family, kernels=(kernel,))):
-            assert one.plan is not None
-            with contextlib.suppress(Unsupported):
-                plan = gated(one.plan, self.scales["up"])
-                found[one.variant] = replace(one, plan=plan, prepare=functools.partial(self.device.prepare, plan))
+        with contextlib.suppress(Unsupported):
+            for plan in itertools.islice(GATED[kernel](*asked), TRIED[kernel]):
+                prepare = functools.partial(self.device.prepare, plan)
+                found[plan.variant] = replace(chosen, variant=plan.variant, plan=plan, prepare=prepare)
         if not found:
             return None
 
         def fastest() -> ProductChoice:
             return self._quickest([(kernel, one) for one in found.values()], "no product with SwiGLU runs")
 
-        best = _SHARED.once_for(self.operands.sparse, ("gated", self.device.name), fastest)
-        return found[best.variant] if best.us <= self._best("up", family).us + STEP_US else None
+        key = ("gated", self.device.name, self.problem.n, kernel)
+        best = _SHARED.once_for(self.operands.sparse, key, fastest)
+        return found[best.variant] if best.us <= self._best("up", own).us + STEP_US else None
 
-    def gated_product(self, family: ProductFamily, into: Any) -> Product | None:
-        """It in device memory, with its result in the array `into`."""
-        candidate = self.gated(family)
+    def gated_product(self, family: ProductFamily, following: Product) -> Product | None:
+        """It in device memory, with its result in the operand of the product that follows; None, too, if that has it
+        by columns."""
+        n = self.problem.n
+        candidate = self.gated(family) if following.into[0] == n else None
         if candidate is None:
             return None
         candidate = overlapping(candidate, self.device)
@@ -219,12 +224,12 @@ class DecoderNetwork:
         assert plan is not None
         assert isinstance(self.device, GpuDevice)
         prepared = candidate.prepare()
-        arrays: dict[str, Any] = {**prepared.arrays, plan.output: into}
+        arrays: dict[str, Any] = {**prepared.arrays, plan.output: following.b}
         runs = [self.device.bind(plan, arrays)]
         names = weights_of(plan, made)
         for _ in range(self.case.net.blocks - 1):
             runs.append(self.device.bind(plan, arrays | {name: arrays[name].copy() for name in names}))
-        return Product(prepared, runs, arrays[inputs(plan, made)["b"]], into, (1, 1), (1, 1), False)
+        return Product(prepared, runs, arrays[inputs(plan, made)["b"]], following.b, (n, 1), (n, 1), False)
 
     def product(self, name: str, family: ProductFamily) -> Product:
         """The product in device memory, over as many copies of its weights as there are blocks."""

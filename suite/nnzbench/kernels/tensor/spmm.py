@@ -365,6 +365,38 @@ def plans(
     yield from plans_that_fit(choices, make, "no tiling")
 
 
+_PAIRED = 8
+"""Rows of gates before as many of what they let through, of the 16 that a tile of sums has."""
+
+
+def gated(problem: Problem, operands: Operands, arch: str, variant: str, factor: float) -> Iterator[Plan]:
+    """The plan of a product whose first half of rows are gates, with SwiGLU of `factor` times its rows as the result:
+    that of the tiling of the product's own `variant`. Raises `Unsupported` where there is none."""
+    half = operands.sparse.m // 2
+    sparse = paired(operands.sparse)
+    whole, made = replace(problem, m=sparse.m), replace(operands, sparse=sparse)
+    for plan in plans(whole, made, arch, tilings(whole, sparse, arch), variant):
+        first, *then = (replace(one, args=(half, *one.args[1:])) for one in plan.launches)
+        scale = factor * math.prod(arg for arg in first.args if isinstance(arg, float))
+        first = replace(first, args=(*(arg for arg in first.args if not isinstance(arg, float)), float(scale)))
+        buffers = {**plan.buffers, plan.output: plan.buffers[plan.output][:half]}
+        yield replace(plan, defines={**plan.defines, "SWIGLU": 1}, buffers=buffers, launches=(first, *then))
+
+
+def paired(matrix: CSR) -> CSR:
+    """The matrix with rows as `SWIGLU` of `tensor_spmm.cu` has them, out of gates above as many of what they let
+    through; those that fill up the last 16 are empty."""
+    half = np.arange(matrix.m // 2)
+    gates = half // _PAIRED * 2 * _PAIRED + half % _PAIRED
+    place = np.concatenate([gates, gates + _PAIRED])
+    lengths = np.zeros(-(-half.size // _PAIRED) * 2 * _PAIRED, dtype=np.int64)
+    lengths[place] = matrix.row_lengths
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    order = np.argsort(place)
+    at = np.arange(matrix.nnz) + np.repeat(matrix.offsets[order] - offsets[place[order]], matrix.row_lengths[order])
+    return CSR(lengths.size, matrix.k, offsets.astype(np.int32), matrix.indices[at], matrix.values[at])
+
+
 _FEWEST_STEPS = 1e-4
 _STEP_WEIGHTS = STRIP_ROWS * STEP_COLUMNS
 _STEP_BYTES: Mapping[Form, int] = {"words": 32 * (4 + 1), "halves": 32 * (4 + 2), "bitmap": 32 * 4}

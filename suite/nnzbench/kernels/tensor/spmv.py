@@ -224,20 +224,6 @@ def make_plan(
     )
 
 
-def gated(plan: Plan, factor: float) -> Plan:
-    """The plan of a product whose first half of rows are gates, with SwiGLU of `factor` times its rows as the result.
-
-    Raises `Unsupported` for plans of 32 lanes a row, as gate and other are of one warp, and for more than one column.
-    """
-    (launch,) = plan.launches
-    m, _, lanes = launch.args[:3]
-    if "COLUMNS" in plan.defines or not isinstance(m, int) or not isinstance(lanes, int) or lanes > 16:
-        raise Unsupported(f"{plan.variant} has no two rows of a vector in a warp")
-    buffers = {**plan.buffers, plan.output: plan.buffers[plan.output][: m // 2]}
-    launches = (replace(launch, args=(*launch.args, float(factor))),)
-    return replace(plan, defines={**plan.defines, "SWIGLU": 1}, buffers=buffers, launches=launches)
-
-
 def structure_bytes(problem: Problem, nnz: int) -> int:
     """12 bytes for 16 nonzeros and 4 a row, without the zeros that stand between or fill up. Steps of 3 bits take 8, so
     that their limit is up to a tenth too high."""
@@ -272,3 +258,19 @@ def delta_spmv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan
     if other:
         for lanes in each:
             yield make_plan(problem, operands, arch, lanes, _BLOCKS[0], shared, other)
+
+
+def gated(problem: Problem, operands: Operands, arch: str, variant: str, factor: float) -> Iterator[Plan]:
+    """Plans of a product whose first half of rows are gates, with SwiGLU of `factor` times its rows as the result.
+
+    They are those of 16 lanes a row at most, as gate and other are of one warp, whatever the `variant`. None for more
+    than one column.
+    """
+    for plan in delta_spmv.plans(problem, operands, arch) if problem.n == 1 else ():
+        (launch,) = plan.launches
+        lanes = launch.args[2]
+        assert isinstance(lanes, int)
+        if lanes <= 16:
+            buffers = {**plan.buffers, plan.output: plan.buffers[plan.output][: problem.m // 2]}
+            launches = (replace(launch, args=(*launch.args, float(factor))),)
+            yield replace(plan, defines={**plan.defines, "SWIGLU": 1}, buffers=buffers, launches=launches)

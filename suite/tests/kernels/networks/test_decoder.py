@@ -17,6 +17,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import reference
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.composed import decoder as composed
+from nnzbench.kernels.composed import decoder_products
 from nnzbench.kernels.registry import candidates, kernels
 
 NET = MODELS["tiny"]
@@ -43,23 +44,30 @@ SMALL = replace(NET, blocks=1, heads=1)
 
 
 @pytest.mark.parametrize(
-    ("n", "cached", "sanitizer", "net", "most"),
+    ("n", "cached", "sanitizer", "net", "most", "gated"),
     [
-        (1, 0, "plain", NET, 2),
-        (3, 7, "plain", replace(NET, heads=7), 2),
-        (2, 530, "plain", replace(NET, heads=8, key_heads=2), 2),
-        (1, 2300, "plain", replace(NET, heads=1), 64),  # more parts than are added at once
-        (2, 130, "asan", SMALL, 2),
-        (1, 130, "tsan", SMALL, 2),
+        (1, 0, "plain", NET, 2, True),
+        (3, 7, "plain", replace(NET, heads=7), 2, False),
+        (5, 7, "plain", replace(NET, inside=388), 2, True),  # not whole eights of gates
+        (2, 530, "plain", replace(NET, heads=8, key_heads=2), 2, False),
+        (1, 2300, "plain", replace(NET, heads=1), 64, True),  # more parts than are added at once
+        (5, 130, "asan", SMALL, 2, True),
+        (2, 130, "asan", SMALL, 2, False),
+        (1, 130, "tsan", SMALL, 2, True),
     ],
 )
-def test_the_network_is_that_of_float64(n, cached, sanitizer, net, most, monkeypatch):
+def test_the_network_is_that_of_float64(n, cached, sanitizer, net, most, gated, monkeypatch):
+    """With SwiGLU in the product before it, where that has such a form, and with a step of its own."""
     monkeypatch.setitem(MODELS, "tiny", net)
+    if not gated:
+        monkeypatch.setattr(decoder_products, "GATED", {})
     monkeypatch.setattr(composed, "MOST_SPLITS", most)  # with two parts some warps have more than one tile
     one = problem(n, cached)
     operands = make_operands(one)
     expected = reference(one, operands)
     device = CpuDevice(sanitizer)
+    network = decoder_products.DecoderNetwork(one, operands, device)
+    assert (network.gated(composed.FAMILIES["sparse_block"][0]) is not None) == gated
     (candidate,) = candidates(kernels()["sparse_block"], one, operands, device)
     prepared = candidate.prepare()
     prepared.poison()

@@ -130,3 +130,45 @@ def test_a_plan_is_found_by_its_name_without_making_the_others(monkeypatch):
     (alike,) = with_variant(tensor_spmm, other, exact=False).plans(one, data, "sm_90")
     assert alike.variant == wanted
     assert not list(with_variant(tensor_spmm, other).plans(one, data, "sm_90"))
+
+
+def gates(data, tiling, monkeypatch, factor=0.125):
+    """The plan of a tiling with SwiGLU, and what float64 gives."""
+    monkeypatch.setattr(spmm, "tilings", lambda *_: [tiling])
+    dtype = "f8" if tiling.fp8 else "f16"
+    if tiling.fp8:
+        data = data.cast("f8")
+    (plan,) = spmm.gated(problem(data, dtype), data, "sm_90", "", factor)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gate, other = np.split(factor * (data.sparse.to_scipy() @ data.dense["b"].astype(np.float64)), 2)
+        return plan, gate / (1 + np.exp(-gate)) * other
+
+
+def assert_gated(data, tiling, monkeypatch, build="plain", order="forward"):
+    """To half a step of fp16: sums are rounded once, when they have been multiplied."""
+    plan, expected = gates(data, tiling, monkeypatch)
+    assert np.abs(expected).max(initial=0) > 1
+    found = execute(plan, build, order)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=2**-11 + 1e-5, atol=2.0**-24)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 8, 10, 15, 17])
+def test_gates_let_their_rows_through(at, monkeypatch):
+    """Of strips that are whole, of eights that are not, and of one row."""
+    for half, n in ((21, 7), (64, 41), (1, 1)):
+        assert_gated(whole(matrix(2 * half, 390, 0.35, full=half), n), TILINGS[at], monkeypatch)
+
+
+def test_gates_are_clean_under_sanitizers_and_in_any_order(monkeypatch):
+    for at, build, order in ((2, "asan", "forward"), (12, "tsan", "backward"), (1, "asan", "random:1")):
+        assert_gated(whole(matrix(42, 390, 0.35, full=21), 36), TILINGS[at], monkeypatch, build, order)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 10])
+def test_infinities_and_nan_reach_only_gates_that_use_them(at, monkeypatch):
+    data = whole(matrix(46, 296, 0.15, empty=(4, 27), full=9), 11)
+    data.dense["b"][7, 3], data.dense["b"][295, 10], data.dense["b"][11, 5] = np.inf, np.nan, -np.inf
+    plan, expected = gates(data, TILINGS[at], monkeypatch)
+    assert 0 < np.count_nonzero(~np.isfinite(expected)) < 30
+    np.testing.assert_allclose(execute(plan).astype(np.float64), expected, rtol=2**-11 + 1e-5, atol=2.0**-24)
