@@ -31,7 +31,7 @@ from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.tensor import spmm, spmv
 from nnzbench.kernels.vendor.cublas import UNPRUNED
 
-TRIED = {"delta_spmv": 4, "tensor_spmm": 4}
+TRIED = {"delta_spmv": 6, "tensor_spmm": 4}
 """Candidates of a kernel of ours that are tried for each matrix: of some each is packed anew, which takes seconds."""
 GATED = {"delta_spmv": spmv.gated, "tensor_spmm": spmm.gated}
 """Plans of the product with gates that does SwiGLU, by kernel."""
