@@ -1,6 +1,6 @@
 import json
 from collections.abc import Callable, Iterator
-from itertools import chain, islice, product
+from itertools import chain, combinations, islice, product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -183,6 +183,36 @@ def test_a_plan_that_can_not_be_launched_fails(run, monkeypatch):
 def test_bad_names_are_one_sentence(run):
     assert "unknown kernel 'scala': choose from scale" in run("--kernel", "scala").stderr
     assert isinstance(run("--arch", "sm_20").exception, Unsupported)
+
+
+@pytest.mark.parametrize("wrong", ["text", "shared memory"])
+def test_what_only_other_architectures_have_is_compiled_by_threes_and_the_rest_is_read(
+    run, monkeypatch, tmp_path, wrong
+):
+    refused, every = [], list(product((0, 1), repeat=4))
+
+    def plans(self: Scale, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        for values in every[:1] if arch == "sm_90" else every:
+            shared = 228 * 1024 if wrong != "text" and values in refused else 0
+            launch = Launch(self.entry, (1, 1, 1), (64, 1, 1), ("c",), shared)
+            defines = {"FACTOR": 2, **dict(zip("ABCD", values, strict=True))}
+            yield Plan(str(values), "cuda", self.source, defines, {"c": np.zeros(64)}, "c", (launch,))
+
+    monkeypatch.setattr(Scale, "plans", plans)
+    monkeypatch.setattr("nnzbench.cli.compile.compiled_architectures", lambda: ("sm_80", "sm_90"))
+    built = {values for values in every for row in rows_of(run("--json")) if row["variant"] == str(values)}
+    for places in combinations(range(4), 3):
+        assert {tuple(values[at] for at in places) for values in built} == {*product((0, 1), repeat=3)}
+    refused += [values for values in every if values not in built][:1]
+    if wrong == "text":
+        assertion = (
+            f"static_assert({' || '.join(f'{name} != {at}' for name, at in zip('ABCD', *refused, strict=True))});"
+        )
+        (tmp_path / "scale.cu").write_text(assertion + SOURCE)
+    result = run("--json")
+    assert result.exit_code == 1
+    assert [row["variant"] for row in rows_of(result) if row["status"] == "compile-error"] == list(map(str, refused))
+    assert ("static assertion failed" if wrong == "text" else "shared memory") in result.stderr
 
 
 def test_representative_problems_cover_every_op_with_unique_names():
