@@ -25,6 +25,11 @@
 #include "reduce.cuh"
 #include "tensor_core.cuh"
 
+#ifndef GROUP  // compiled as it is: for Llama 3 8B
+#define GROUP 4
+#define WARPS 8
+#endif
+
 constexpr int kGroup = GROUP;
 constexpr int kFeatures = 128;
 constexpr int kPart = kFeatures + 4;
