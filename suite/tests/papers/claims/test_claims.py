@@ -4,11 +4,15 @@ import dataclasses
 import math
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 from fake_claim_records import CLAIMS, of_nothing
 
 from nnzbench.core import paths
+from nnzbench.data.problems import tables
+from nnzbench.data.problems.sources import input_density
+from nnzbench.papers import balanced
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.papers.claims.claim import WORDS, Measured, Scale, out_of_scope, read
 from nnzbench.papers.claims.quantities import Outcome
@@ -82,6 +86,7 @@ def transcribed():
         yield f"sparsert-conv-{name}", geometric_mean(conv.loc[conv["sparsity"] == level, "speedup"])
     halved = products[products["problem"] <= 11].groupby("sparsity")["speedup"].agg(geometric_mean)
     yield "sparsert-95-over-90", halved[0.95] / halved[0.9]
+    yield "sparsert-spmm-most", products["speedup"].max()
     eie = printed("eie_table4_us").pivot_table("time_us", ["platform", "batch", "layer"], "matrix")
     for batch in (1, 64):
         times = eie.loc["GPU", batch]
@@ -119,6 +124,9 @@ def transcribed():
     for model, times in models.items():
         for pattern in ("dense", "random", "block"):
             yield f"balanced-{model}-{pattern}", times[f"{pattern}_us"] / times["balanced_us"]
+    connected = printed("balanced_table2_vgg16").query("layer.str.startswith('fc')")
+    for pattern in ("dense", "random"):
+        yield f"balanced-fc-{pattern}", geometric_mean(connected[f"{pattern}_us"] / connected["balanced_us"])
     frames = printed("sputnik_table4_sparse_mobilenet").set_index(["model", "width"])["throughput_fps"]
     for dense, sparse in (("1.0", "1.3"), ("1.2", "1.5"), ("1.4", "1.8")):
         yield f"sputnik-mobilenet-{dense}", frames["sparse", sparse] / frames["dense", dense]
@@ -129,6 +137,35 @@ def test_published_numbers_are_those_of_the_transcribed_tables():
     assert {name: CLAIMS[name].published for name in found} == pytest.approx(found, abs=0.01)
     for one in (CLAIMS[name] for name in found if "-no-" in name and name.startswith("sputnik")):
         assert (one.scale == "same") == (abs(one.published - 100) <= 2.0)
+
+
+def recounted():
+    """What the data sets alone make of the numbers in `counted.csv`."""
+    queues = pd.read_csv(paths.datasets() / "queues.csv").query("experiment == 'eie_activations'")
+    used = queues["label"].str.startswith("nt_") | ~queues["label"].str.endswith("_a100")
+    shares = queues[used].pivot(index="label", columns="depth", values="utilisation")
+    layers = queues[used & (queues["depth"] == 8)].set_index("label")
+    yield "eie_queue", 100 * shares[8].mean()
+    yield "eie_depth", 100 * (shares[8] / shares[256]).mean()
+    sizes = pd.DataFrame(
+        [(one.label, one.m * one.k, 1 - one.sparsity, input_density(one)) for one in tables.load("eie_activations")],
+        columns=["label", "weights", "kept", "inputs"],
+    ).drop_duplicates("label").set_index("label").loc[layers.index]  # fmt: skip
+    done = sizes["weights"] * sizes["kept"] * sizes["inputs"]
+    yield "eie_operations", 100 * (1 - done.sum() / sizes["weights"].sum())
+    clocks = done * (1 + layers["padding"]) / layers["elements"] / layers["utilisation"]
+    yield "eie_frames", 8e8 / clocks.filter(like="alexnet").sum()
+    collection = tables.dlmc_selection()
+    rows, nonzeros = (np.array([getattr(one, name) for one in collection]) for name in ("rows", "nnz"))
+    yield "swizzle_memory", 100 * (1 + 4 * rows / (4 * (rows + 1) + 8 * nonzeros)).mean()
+    sampled = balanced.samples().query("size >= 32")
+    yield "balanced_variance", (sampled["balanced"] / sampled["random"]).max()
+
+
+def test_numbers_that_data_sets_alone_give_are_those_of_the_table_of_counts():
+    counted = pd.read_csv(paths.datasets() / "counted.csv").set_index("name")["value"]
+    found = dict(recounted())
+    assert counted[list(found)].to_dict() == pytest.approx(found, rel=0.002)
 
 
 # --- verdicts on one number ------------------------------------------------------------------------------------------
