@@ -75,6 +75,7 @@ def direct_conv_codebook() -> Page:
 def _of_a_table(
     attributes: str, answered: Mapping[str, Group], groups: tuple[Group, ...],
     gains: Callable[[str, View], pd.DataFrame], title: str, x: str = "layer", panels: str = "pattern",
+    tables: tuple[Made, ...] = (),
 ) -> Page:  # fmt: skip
     """The page of table 6, 7 or 8; `answered` by claims, `gains` the paper's in an arithmetic."""
     paper, ours, paper_f16, ours_f16 = sides = (MAPPING["f32"], own(), MAPPING["f16"], own("f16"))
@@ -94,6 +95,7 @@ def _of_a_table(
             Dots("speedup_f16", f"{title}: fp16 over best cuDNN fp16", (ours_f16, paper_f16, CUDNN_TF32), CUDNN_F16, x,
                  panels, printed=paper_gains[1]),
         ),
+        tables=tables,
         facts=(Comparison((ours,), (paper,), groups), Comparison((CUDNN_F16,), (CUDNN_TF32,), groups)),
         baseline=CUDNN,
     )  # fmt: skip
@@ -106,15 +108,42 @@ def _gains6(dtype: str, view: View) -> pd.DataFrame:
     return pd.DataFrame({"layer": [float(at + 1) for at in range(len(gain))], "pattern": "equal", "value": gain})
 
 
+EQUAL = Group(words="layers with equal counts, 90 to 93 % zeros", where="pattern == 'equal'")
+
+
+def _chosen(label: str, dense: pd.Series[float], direct: pd.Series[float]) -> dict[str, object]:
+    return {
+        "cuDNN": label, "all layers by it": dense.sum(), "all by direct convolution": direct.sum(),
+        "each by the faster": dense.clip(upper=direct).sum(),
+        "of them direct": f"{sum(direct < dense)} of {len(dense)}",
+    }  # fmt: skip
+
+
+def _configured(view: View) -> Rows:
+    """Steps 3 and 4 of algorithm 1, the faster of two for each layer, every kind of layer once; the paper's beside."""
+    for dense, direct in ((CUDNN, STORED), (CUDNN_DEFAULT, STORED), (CUDNN_F16, STORED_F16)):
+        cells = view.cells((dense, direct), EQUAL, view.policy)
+        us = cells.pivot(index="problem", columns="subject", values="median_us")
+        us = us.reindex(columns=[dense.label, direct.label]).dropna()
+        if len(us):
+            yield _chosen(dense.label, us[dense.label], us[direct.label])
+    for dtype, words in (("f32", "fp32"), ("f16", "fp16")):
+        ms = published.read("direct_conv_table6_vgg16", (f"sparse_{dtype}_ms", f"cudnn_{dtype}_ms"))
+        yield _chosen(f"the paper's, V100, {words}", 1e3 * ms[f"cudnn_{dtype}_ms"], 1e3 * ms[f"sparse_{dtype}_ms"])
+
+
 def direct_conv_table6() -> Page:
     """Table 6: 3x3 layers of VGG-16 over cuDNN's."""
     last = Group(words="the last layers of VGG-16 with equal counts, 92 % zeros", like="08_equal")
-    equal = Group(words="layers with equal counts, 90 to 93 % zeros", where="pattern == 'equal'")
     uniform = Group(words="layers with zeros anywhere, 90 to 93 %", where="pattern == 'uniform'")
     return _of_a_table(
         r"(?P<layer>\d\d)_(?P<pattern>equal|uniform)",
-        {"direct-vgg-last": last, "": equal}, (last, equal, uniform),
+        {"direct-vgg-last": last, "": EQUAL}, (last, EQUAL, uniform),
         _gains6, "3×3 layers of VGG-16",
+        tables=(
+            Made("VGG-16 configured layer by layer, with equal counts: µs of one layer of each kind, added up",
+                 _configured, "a choice by layer and its sum"),
+        ),
     )  # fmt: skip
 
 

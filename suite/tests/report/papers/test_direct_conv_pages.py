@@ -42,6 +42,20 @@ def test_the_method_is_its_fastest_sub_batch_given_a_padded_image(tmp_path: Path
         assert direct_conv._gains6("f32", view)["value"].iloc[0] == pytest.approx(19.07 / 60.73)
 
 
+def test_a_network_is_configured_by_the_faster_of_two_for_each_layer(tmp_path: Path) -> None:
+    timed: list[Timed] = [
+        ("direct_conv", "paper_sbs4", lambda p: 3.0 if p.dtype == "f32" else None),
+        ("cudnn", "f32_nchw_plan00_default", lambda p: 2.0 if p.label < "06" else 5.0),
+    ]
+    view = view_of(tmp_path, "direct_conv_table6", timed)
+    found = {one["cuDNN"]: one for one in direct_conv._configured(view)}
+    ours = found["cuDNN's default fp32 in NCHW"]
+    assert list(ours.values())[1:] == [5 * 2 + 3 * 5, 8 * 3, 5 * 2 + 3 * 3, "3 of 8"]
+    paper = found["the paper's, V100, fp32"]
+    assert paper["all layers by it"] - paper["each by the faster"] == pytest.approx(1e3 * (4.84 - 4.23))
+    assert paper["of them direct"] == "1 of 8"
+
+
 def vgg(problem: Problem) -> bool:
     return problem.label.startswith("vgg16")
 

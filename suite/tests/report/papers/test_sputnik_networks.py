@@ -99,6 +99,19 @@ def test_mobilenet_sums_its_layers_each_as_often_as_it_occurs(tmp_path: Path) ->
     assert found["accuracy"]["sparse, sputnik alone", 1.8] == 74.9
 
 
+def test_the_fastest_tile_is_taken_for_the_four_layers_that_gain_most(tmp_path: Path) -> None:
+    faster: tuple[Timed, ...] = (
+        ("sputnik_bias_relu", "y2", lambda p: 4.0 if "pw06" in p.label or "pw02" in p.label else None),
+        ("sputnik_bias_relu", "y1", lambda p: 3.0 if "pw02" in p.label else None),
+    )
+    results = load(fake_records.write(tmp_path, records("sputnik_mobilenet", (*LAYERS, *faster))))
+    found = {one["width"]: one for one in networks._tiles(View(results, networks.sputnik_mobilenet().attributes))}
+    assert found["1.8"] == {
+        "width": "1.8", "the heuristic's": 12 * 5, "the fastest for four": 60 - 2 - 3 * 1,
+        "the fastest for all": 60 - 2 - 5 * 1, "the four": "1 of pw02, 3 of pw06",
+    }  # fmt: skip
+
+
 def test_a_mobilenet_with_a_layer_missing_has_no_frames_per_second(tmp_path: Path) -> None:
     rows = records("sputnik_mobilenet", LAYERS, keep=lambda p: p.label != "sparse_w1.8_pw06")
     found = networks.networks_of(View(load(fake_records.write(tmp_path, rows))))
