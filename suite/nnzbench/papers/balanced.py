@@ -250,6 +250,8 @@ M, N, INPUTS = 256, 1024, 256
 """Rows and columns of the layer, and input vectors drawn: 65,536 outputs, whose variance is known to 0.6 %."""
 ZEROS, RANGES = (0.5, 0.75, 0.9), (8, 32, 128)
 """Shares pruned, and weights in a balance range."""
+MAP_RANGE = 32
+"""Of the maps, two across."""
 
 
 def order_variance(k: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -308,10 +310,33 @@ def _sampled(view: View) -> pd.DataFrame:
     return pd.DataFrame(texts)
 
 
+def _maps(view: View, title: str) -> Drawing:
+    """The paper's figure 7: one corner of a layer under the three patterns; it shows trained weights."""
+    from nnzbench.report.draw import canvas, style
+
+    weights = np.random.default_rng(0).standard_normal((M, N), np.float32)
+    kept = prune.balanced(weights, ZEROS[-1], N // MAP_RANGE)
+    patterns = {
+        "random": prune.magnitude(weights, kept.sparsity),
+        f"balanced, ranges of {MAP_RANGE}": kept,
+        "8×8 blocks": prune.block(weights, kept.sparsity, 8, 8),
+    }
+
+    def draw(axis: Axes, row: None, name: str) -> None:
+        corner = patterns[name].to_dense()[: 2 * MAP_RANGE, : 2 * MAP_RANGE]
+        axis.imshow(corner != 0, cmap="Greys", aspect="auto", interpolation="none")
+        axis.axvline(MAP_RANGE - 0.5, color=style.INK, lw=0.8, ls=":")
+        axis.set_title(name, pad=4)
+
+    caption = f"Black is kept, {100 * kept.sparsity:.1f} % are zeros; the dotted line parts two balance ranges."
+    return canvas.grid([None], list(patterns), [2.3], title, caption, {}, draw)
+
+
 def balanced_theorem1() -> Page:
     """Theorem 1 of Balanced Sparsity by sampling: what pruning changes in a layer's output, balanced and at random."""
     return Page(
         words={"M": M, "N": N, "INPUTS": INPUTS},
         made=_answer,
+        figures=(Drawn("maps", "What is kept of 64×64 normal weights by pattern of zeros", _maps, "no times"),),
         tables=(Made("Sampled and by the theorem", _sampled, "statistics of samples, not of times", collapsed=False),),
     )

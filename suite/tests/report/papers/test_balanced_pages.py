@@ -95,3 +95,4 @@ def test_its_page_is_drawn_from_nothing_recorded(tmp_path: Path) -> None:
     folder.mkdir()
     text = render.write(pages.balanced_theorem1(), nothing(folder)).read_text(encoding="utf-8")
     assert text.count("| 50 |") == len(pages.RANGES)
+    assert "](maps.svg)" in text
