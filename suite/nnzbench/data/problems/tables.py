@@ -30,6 +30,8 @@ _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 _SEQUENCE = 256
 """Tokens per sentence of the Transformer (a choice: the paper gives 256 to over 2048)."""
 
+COLLECTION = "sputnik_dlmc"
+"""The experiment whose problems are the index of Sputnik's matrices, or a sample of it, and no table."""
 SAMPLE = 60
 """Matrices of the sample of Sputnik's 3,012: one or two of each model, method and sparsity level."""
 _STEPS = (50, 25, 10, 5, 2, 1)
@@ -42,7 +44,7 @@ class TableError(MatrixError):
 
 def experiments_with_tables() -> list[str]:
     """Experiments that `load` knows, sorted."""
-    return sorted({path.stem for path in _folder().glob("*.csv")} | {"sputnik_dlmc"})
+    return sorted({path.stem for path in _folder().glob("*.csv")} | {COLLECTION})
 
 
 def load(experiment: str, real: bool | None = None, full: bool = False, sample: int = SAMPLE) -> list[Problem]:
@@ -64,7 +66,7 @@ def load(experiment: str, real: bool | None = None, full: bool = False, sample: 
 
 def rows(experiment: str, full: bool = False, sample: int = SAMPLE) -> list[Problem]:
     """The problem of each line of the experiment's table, with the preferred (real) source."""
-    if experiment == "sputnik_dlmc":
+    if experiment == COLLECTION:
         return list(_collection(experiment, dlmc_selection() if full else dlmc_sample(sample)))
     path = _folder() / f"{experiment}.csv"
     if not path.is_file():

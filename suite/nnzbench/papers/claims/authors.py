@@ -124,6 +124,8 @@ class Authors:
             block.fastest(other.match.code, other.match.pairs[at].choice)
             for other in same
             for at in _answers(other, side)
+            if side.default
+            or other.match.pairs[at].variants == side.variants  # not of a kernel what lacks a part of it
         ]
         if theirs:
             us = theirs[0]

@@ -28,7 +28,7 @@ from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import GPU_DEVICES, geometric_mean, load
 from nnzbench.results.selector import Selector, rows_of
-from nnzbench.results.table import Comparison, compare, one_tuning, spread
+from nnzbench.results.table import KEY, Comparison, compare, facts_of_pairs, one_tuning, spread
 
 LIBRARY: frozenset[Role] = frozenset({"library"})
 QUARTILES = 1.349
@@ -109,7 +109,7 @@ class Records:
 
     def _whole_sample(self, asked: Quantity) -> Group:
         """The group; of a collection's of the largest sample that both sides ran: of a part of one nothing follows."""
-        if not asked.group.by_matrix:
+        if not asked.group.by_matrix or asked.experiment != tables.COLLECTION:
             return asked.group
         data, sample = self.data(asked.experiment), tables.SAMPLE
         problems = data.of(asked.group) if data else pd.DataFrame(columns=["source"])
@@ -203,7 +203,9 @@ class Records:
             return replace(found, value=geometric_mean(apart.loc[apart["policy"] == policy, "slowest"]))
         if asked.statistic == "one tuning":
             over = one_tuning(data, asked.subject, ("size", "level"))
-            return replace(found, value=geometric_mean(over.loc[over["policy"] == policy, "over"].dropna()))
+            pairs = over[over["policy"] == policy].assign(**dict.fromkeys(KEY, ""), us=1.0, over_us=over["over"])
+            facts = facts_of_pairs(pairs.assign(printed=math.nan, tuned=True, one_run=True))
+            return found if facts.empty else made_of(facts.iloc[0], "geometric mean", found, len(pairs))
         if asked.statistic == "exponent":
             return replace(found, value=exponent(rows))
         if asked.statistic == "seconds":

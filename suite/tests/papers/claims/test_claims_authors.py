@@ -126,6 +126,23 @@ def test_without_the_authors_times_of_both_sides_the_verdict_is_withheld(tmp_pat
     assert "1.50 times" in one.reason
 
 
+@pytest.mark.parametrize(("gain", "word"), [(1.1, REPRODUCED), (0.7, NOT_COMPARABLE)])
+def test_of_an_ablation_the_complete_kernel_is_held_against_the_authors_code(tmp_path, gain, word):
+    """Three of its matrices are in their session; theirs lacks the kernel without a part."""
+    here = TIMES[(TIMES["session"] == "authors_dlmc") & (TIMES["code"] == "sputnik") & (TIMES["choice"] == "heuristic")]
+    times, rows = here.groupby(["source", "n"])["median_us"].min().to_dict(), []
+    for p in load("sputnik_ablation", True):
+        same = {"op": p.op, "m": p.m, "k": p.k, "n": p.n, "source": p.source, "sparsity": p.sparsity}
+        us = times.get((p.source, p.n), 1.0) / gain
+        rows += [row(p.name, "sputnik_ablation", us, f"{part}_x", p.experiment, **same)
+                 for part in ("complete", "no_prescale") if p.op == "spmm"]  # fmt: skip
+    one = judged(tmp_path, rows, gpu=AUTHORS_GPU)["sputnik-no-prescale-rn50-256"]
+    assert (one.verdict, one.authors, one.measured) == (word, pytest.approx(gain), pytest.approx(100.0))
+    assert "(3 problems of this claim)" in one.note
+    assert math.isnan(one.measured_authors)
+    assert (one.reason == "") == (word == REPRODUCED)
+
+
 def test_a_kernel_that_is_far_on_the_authors_gpu_judges_on_none(tmp_path):
     rows = products(2.0)
     write(tmp_path / AUTHORS_GPU / "sparsert_table1", rows)

@@ -161,7 +161,25 @@ def test_one_tuning_serves_as_far_as_others_fastest_candidates_are_fast(tmp_path
     ]
     found = judged(tmp_path, rows)["sparsert-one-tuning"]
     assert found.measured == pytest.approx((12 / 10 * 15 / 12) ** 0.5)
+    assert (found.low, found.high) == (pytest.approx(12 / 10), pytest.approx(15 / 12))  # of the paper's 257
     assert found.verdict == NOT_COMPARABLE  # three problems of all
+
+
+@pytest.mark.parametrize(("shares", "word"), [((80.9, 80.9), REPRODUCED), ((60.0, 101.8), UNDECIDED)])
+def test_matrices_that_stand_for_all_of_their_shape_and_level_are_a_sample(tmp_path, shares, word):
+    """Table II: those of most matrices count most, and the interval is of them."""
+    problems = [p for p in load("sputnik_ablation", False) if p.op == "spmm" and p.label.endswith("_b8")]
+    rows = [
+        row(p.name, "sputnik_ablation", us, f"{part}_x", p.experiment, op=p.op, source=p.source, count=p.count)
+        for at, p in enumerate(problems)
+        for part, us in (("complete", shares[at % 2]), ("no_vector", 100.0))
+    ]
+    found = judged(tmp_path, rows)["sputnik-no-vector-tf-8"]
+    weights = [p.count for p in problems]
+    mean = sum(shares[at % 2] * weight for at, weight in enumerate(weights)) / sum(weights)
+    assert (found.verdict, found.measured) == (word, pytest.approx(mean))
+    assert found.low <= found.measured <= found.high
+    assert "Of the paper's 2,205 problems 28" in found.note + found.reason
 
 
 def test_a_share_is_known_as_well_as_there_are_matrices():
