@@ -163,7 +163,7 @@ def _is_dense(kernel: str) -> bool:
 def work_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of records as `model.transfer` takes them; `problem` says sizes and counted zeros."""
     dense = frame["kernel"].map(_is_dense).to_numpy(bool)
-    tensor = np.asarray([about(str(kernel)).pattern == "2:4" for kernel in frame["kernel"]])
+    tensor = np.asarray([about(str(kernel)).pattern == "2:4" for kernel in frame["kernel"]], bool)
     nnz, elements = frame["nnz"].clip(lower=1).to_numpy(float), (frame["m"] * frame["k"]).to_numpy(float)
     level = np.where(dense, 0, np.round(np.round((1 - nnz / elements) / SAME_LEVEL) * SAME_LEVEL, 3))
     sizes = zip(frame["kernel"], frame["math"], frame["m"], frame["k"], frame["n"], level, strict=True)

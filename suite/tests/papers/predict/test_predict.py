@@ -131,6 +131,12 @@ def test_a_sparse_product_is_told_by_the_same_program_on_the_same_matrix(tmp_pat
     ]  # fmt: skip
 
 
+def test_gpus_without_a_product_predict_none_of_each_other(tmp_path):
+    row = fake_records.timed("sputnik_sddmm", 10.0, "s32", op="sddmm", gpu=H200)
+    fake_records.write(tmp_path / H200 / "sparsert_table1", [row])
+    assert holdouts.recorded(tmp_path) is None
+
+
 def test_a_recorded_2to4_product_that_was_not_tuned_is_no_time_beside_searched_ones(tmp_path):
     sizes = {"op": "gemm", "dtype": "f16", "m": 4096, "k": 4096, "sparsity": 0.5, "experiment": "gemm_2to4"}
     rows = [
