@@ -67,10 +67,8 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
         return Work(4.0 * matrix.nnz, INDEX_BYTES * (matrix.m + 1) + 2.0 * element * matrix.nnz)
     if problem.op == "sddmm":
         return Work(2.0 * matrix.nnz * problem.k, float(structure + dense + element * matrix.nnz))
-    output = _output_columns(problem)
     weights = structure + element * matrix.nnz if operand is None else operand
-    read = dense if problem.conv else dense * _met(matrix.k, matrix.nnz)
-    return Work(2.0 * matrix.nnz * output, float(weights + read + _RESULT_BYTES[problem.dtype] * matrix.m * output))
+    return product_work(problem, matrix.nnz, weights, dense if problem.conv else dense * _met(matrix.k, matrix.nnz))
 
 
 def dense_work(problem: Problem, operands: Operands) -> Work:
@@ -93,8 +91,15 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
         last = mask.indices[mask.offsets[1:][mask.row_lengths > 0] - 1]
         seen = float(np.sum(last, dtype=np.int64) + last.size)
         return Work(4.0 * seen * (problem.n + 1), float(element * (dense + problem.m * problem.n)))
-    columns, m, k = _output_columns(problem), operands.sparse.m, operands.sparse.k
-    return Work(2.0 * m * k * columns, float(element * (m * k + dense) + _RESULT_BYTES[problem.dtype] * m * columns))
+    weights = operands.sparse.m * operands.sparse.k
+    return product_work(problem, weights, element * weights, element * dense)
+
+
+def product_work(problem: Problem, stored: int, weights: float, dense: float) -> Work:
+    """Of a product or convolution: two operations per stored weight and output column; the bytes of the weights, those
+    read of the dense operand, and the output moved once."""
+    columns = _output_columns(problem)
+    return Work(2.0 * stored * columns, float(weights + dense + _RESULT_BYTES[problem.dtype] * problem.m * columns))
 
 
 def _met(k: int, nnz: int) -> float:
@@ -167,16 +172,16 @@ def _recorded_work(row: Any) -> Work | None:
         return Work(done if said.work == "dense" else row.flops, row.bytes)
     if row.op not in ("spmm", "spmv") or row.shape:
         return None
-    element = ITEM_BYTES[row.dtype]
-    result = _RESULT_BYTES[row.dtype] * row.m * row.n
-    if said.work == "dense":
-        return Work(2.0 * row.m * row.k * row.n, float(element * (row.m + row.n) * row.k + result))
+    element, weights = ITEM_BYTES[row.dtype], row.m * row.k
     problem = Problem(row.experiment, row.problem, row.op, row.m, row.k, row.n, row.sparsity, row.source, row.dtype)
+    if said.work == "dense":
+        return product_work(problem, weights, element * weights, element * row.k * row.n)
     structure = INDEX_BYTES * (row.nnz + row.m + 1)
     if said.structure_bytes:
         structure = said.structure_bytes(problem, row.nnz)
     weights = said.operand_bytes(problem, row.nnz) if said.operand_bytes else structure + element * row.nnz
-    return Work(row.flops, weights + element * row.k * row.n * _met(row.k, row.nnz) + result)
+    read = element * row.k * row.n * _met(row.k, row.nnz)
+    return Work(row.flops, product_work(problem, row.nnz, weights, read).bytes)
 
 
 def sol_score(us: Any, limit_us: Any, dense_us: Any) -> Any:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnzbench.data.problems import tables
-from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.problem import ITEM_BYTES, Problem
 from nnzbench.kernels.registry import about
 from nnzbench.report.published import read
 from nnzbench.results.result_set import each
-from nnzbench.results.roofline import INDEX_BYTES, Work
+from nnzbench.results.roofline import INDEX_BYTES, Work, product_work
 
 GPUS = {"T4": "tesla-t4", "V100": "tesla-v100-sxm2-32gb", "Titan X": "nvidia-geforce-gtx-titan-x"}
 """The papers' names. Sputnik's says no more than V100; all its SXM2 models have the same rates."""
@@ -39,32 +39,15 @@ class Printed:
 
     @property
     def work(self) -> Work:
-        """Least work of a sparse kernel on this problem, or of the dense product for a dense library."""
-        return dense_work(self.problem) if about(self.kernel).work == "dense" else sparse_work(self.problem)
-
-
-def sparse_work(problem: Problem) -> Work:
-    """Two operations per nonzero and output column; CSR, dense operand and output moved once."""
-    nnz, element = round((1 - problem.sparsity) * problem.m * problem.k), _element(problem)
-    structure = INDEX_BYTES * (nnz + problem.m + 1)
-    moved = structure + element * (nnz + _dense_elements(problem) + problem.m * problem.n)
-    return Work(2.0 * nnz * problem.n, float(moved))
-
-
-def dense_work(problem: Problem) -> Work:
-    """The same with every weight multiplied and stored."""
-    weights = problem.m * problem.k
-    moved = _element(problem) * (weights + _dense_elements(problem) + problem.m * problem.n)
-    return Work(2.0 * weights * problem.n, float(moved))
-
-
-def _element(problem: Problem) -> int:
-    return 4 if problem.dtype == "f32" else 2
-
-
-def _dense_elements(problem: Problem) -> int:
-    shape = problem.conv
-    return problem.k * problem.n if shape is None else shape.batch * shape.channels * shape.height * shape.width
+        """Least work of a sparse kernel on CSR, or of the dense product for a dense library."""
+        problem, conv, element = self.problem, self.problem.conv, ITEM_BYTES[self.problem.dtype]
+        read = problem.k * problem.n if conv is None else conv.batch * conv.channels * conv.height * conv.width
+        weights = problem.m * problem.k
+        if about(self.kernel).work == "dense":
+            return product_work(problem, weights, element * weights, element * read)
+        stored = round((1 - problem.sparsity) * weights)
+        structure = INDEX_BYTES * (stored + problem.m + 1)
+        return product_work(problem, stored, structure + element * stored, element * read)
 
 
 def rows() -> list[Printed]:
