@@ -18,7 +18,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -330,8 +330,8 @@ def run(device: GpuDevice, libraries: Sequence[Library], versions: Mapping[str, 
         for row in compare(problem, session, libraries):
             print(row, flush=True)
             rows.append(row)
-        frame = pd.DataFrame(map(asdict, rows), columns=[field.name for field in fields(Row)])
-        paths.write_text(folder / "fairness.csv", frame.to_csv(index=False, lineterminator="\n"))
+        frame = pd.DataFrame(map(vars, rows), columns=[field.name for field in fields(Row)])
+        paths.write_csv(frame, folder / "fairness.csv")
         paths.write_text(folder / "versions.json", json.dumps(versions, indent=2) + "\n")
         paths.write_text(folder / "README.md", page(frame, versions["gpu"]))
     return frame

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import csv
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ import pandas as pd
 
 from nnzbench.bench.session import source
 from nnzbench.core import paths
-from nnzbench.report.text import markdown
+from nnzbench.report.text import document, markdown
+from nnzbench.results.records.table_files import append_rows
 
 TABLE = "trial.csv"
 PROMPT, CACHE = 64, 512
@@ -249,7 +249,7 @@ def summary(rows: pd.DataFrame) -> str:
     found = markdown(
         columns, ([f"{one:g}" if not isinstance(one, str) else one for one in row] for row in rows[[*columns]].values)
     )
-    return "\n\n".join(["# A pruned language model in its client", text, found]) + "\n"
+    return document("# A pruned language model in its client", text, found)
 
 
 def main() -> None:
@@ -282,11 +282,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 for row in trial(dense, zeros, asked, Path(folder)):
                     print(row, flush=True)
-                    with table.open("a", newline="", encoding="utf-8") as file:
-                        writer = csv.DictWriter(file, [one.name for one in fields(Row)], lineterminator="\n")
-                        if not file.tell():
-                            writer.writeheader()
-                        writer.writerow(asdict(row))
+                    append_rows(table, vars(row), [list(vars(row).values())])
     if device != "cpu":
         paths.write_text(asked.out / "README.md", summary(pd.read_csv(table)))
 

@@ -11,7 +11,6 @@ nnzbench's own GPU extra.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import statistics
 import sys
@@ -22,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from nnzbench.bench.trial import failure
-from nnzbench.core import paths
 from nnzbench.core.plan import Prepared, Unsupported, one_line
 from nnzbench.data.problems.operands import make_operands
 from nnzbench.data.problems.problem import NETWORKS
 from nnzbench.devices import open_device
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
+from nnzbench.papers.sputnik.whole_networks import BUSY, Traced
 from studies import chosen
 
 WHOLE = "whole_networks"
@@ -56,7 +54,7 @@ def traced(replay: Callable[[], None], wait: Callable[[], None]) -> list[float]:
         return kernels_us(trace)
 
 
-def busy(prepared: Prepared, device: Any) -> dict[str, float]:
+def busy(prepared: Prepared, device: Any) -> tuple[int, float, float]:
     """Launches of a network, and medians of the graph's time and of the sum of its kernels', microseconds."""
     prepared.run()
     device.synchronise()
@@ -66,15 +64,12 @@ def busy(prepared: Prepared, device: Any) -> dict[str, float]:
         timer.elapsed_us(replay)
     whole = statistics.median(timer.elapsed_us(replay) for _ in range(REPLAYS))
     found = [traced(replay, device.synchronise) for _ in range(REPLAYS)]
-    return {
-        "launches": statistics.median(len(one) for one in found),
-        "whole_us": round(whole, 3),
-        "busy_us": round(statistics.median(sum(one) for one in found), 3),
-    }
+    busy_us = statistics.median(map(sum, found))
+    return statistics.median_low(map(len, found)), round(whole, 3), round(busy_us, 3)
 
 
-def measured_networks(device: Any, patterns: list[str] | None) -> Iterator[dict[str, object]]:
-    """A line per candidate of every network; one that can't run is told and left out."""
+def measured_networks(device: Any, patterns: list[str] | None) -> Iterator[Traced]:
+    """A row per candidate of every network; one that can't run is told and left out."""
     known = kernels()
     for problem in chosen(EXPERIMENTS[WHOLE].problems(), patterns):
         if problem.op not in NETWORKS:
@@ -85,9 +80,8 @@ def measured_networks(device: Any, patterns: list[str] | None) -> Iterator[dict[
                 continue
             try:
                 for candidate in candidates(known[name], problem, operands, device):
-                    names = {"problem": problem.name, "kernel": name, "variant": candidate.variant}
                     with closing(candidate.prepare()) as prepared:
-                        yield {**names, **busy(prepared, device)}
+                        yield Traced(problem.name, name, candidate.variant, *busy(prepared, device))
             except Exception as error:
                 print(f"{problem.name} {name}: {failure(error).reason}", file=sys.stderr)
 
@@ -107,12 +101,7 @@ def study(asked: argparse.Namespace) -> int:
     device = open_device("cupy")
     folder = asked.out / device.gpu / WHOLE
     folder.mkdir(parents=True, exist_ok=True)
-    with paths.appending(folder / FILE) as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writeheader()
-        for line in measured_networks(device, asked.problem):
-            writer.writerow(line)
-            file.flush()
-            print(*line.values(), flush=True)
+    for row in measured_networks(device, asked.problem):
+        BUSY.add(folder, row)
+        print(*vars(row).values(), flush=True)
     return 0

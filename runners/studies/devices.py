@@ -16,11 +16,9 @@ import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
-
-import pandas as pd
 
 from nnzbench.bench.timing import measure, warm_up
 from nnzbench.bench.trial import fresh_result
@@ -35,29 +33,11 @@ from nnzbench.devices.build.pool import compile_many
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PROBLEMS
+from nnzbench.site.gpu_libraries import FOLDER, TIMES, Timing
 from studies import write_environment
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")
 ROUNDS = 2
-
-
-@dataclass(frozen=True)
-class Row:
-    """One measurement; digests tell whether programs and results are the same to the bit."""
-
-    kernel: str
-    op: str
-    inputs: str
-    problem: str
-    variant: str
-    library: str
-    round: int
-    cubin: str
-    bits: str
-    policy: str
-    median_us: float
-    q1_us: float
-    q3_us: float
 
 
 def open_all() -> list[GpuDevice]:
@@ -92,7 +72,7 @@ def programs(arch: str, names: Sequence[str] = ()) -> Iterator[tuple[str, Proble
                         break
 
 
-def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Plan) -> Iterator[Row]:
+def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Plan) -> Iterator[Timing]:
     for turn in range(1, ROUNDS + 1):
         for device in opened if turn % 2 else reversed(opened):  # what drifts is no library's
             cubins, _ = device.compiled(plan)
@@ -101,14 +81,14 @@ def measured(opened: Sequence[GpuDevice], name: str, problem: Problem, plan: Pla
                 for policy in OF_MODELS:
                     found = measure(device.timer, prepared.run, policy, capturable=prepared.capturable)
                     what = (name, problem.op, problem.dtype, problem.name, plan.variant, device.name, turn)
-                    yield Row(*what, digest(*cubins), bits, policy, found.median, found.q1, found.q3)
+                    yield Timing(*what, digest(*cubins), bits, policy, found.median, found.q1, found.q3)
 
 
 def digest(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
-def differing(rows: Sequence[Row]) -> list[str]:
+def differing(rows: Sequence[Timing]) -> list[str]:
     """Programs whose cubins or results are not the same through every library, each in every round."""
     seen: dict[str, set[tuple[str, str]]] = {}
     for row in rows:
@@ -128,18 +108,18 @@ def study(asked: argparse.Namespace) -> int:
     found = list(programs(opened[0].arch, asked.kernel))
     jobs = [Job.of(stage, opened[0].arch) for _, _, plan in found for stage in plan.stages()]
     print(f"{sum(1 for _ in compile_many(jobs, timeout_s=120))} programs compiled", flush=True)
-    rows: list[Row] = []
+    rows: list[Timing] = []
     for at, (name, problem, plan) in enumerate(found):
         if at == 0:
             with closing(opened[0].prepare(plan)) as prepared:
                 warm_up(opened[0].timer, prepared.run)
         print(f"[{at + 1}/{len(found)}] {name} {problem.op} {problem.dtype} {plan.variant}", flush=True)
         rows += measured(opened, name, problem, plan)
-    folder = asked.out / opened[0].gpu / "devices"
-    paths.write_csv(pd.DataFrame(map(asdict, rows)), folder / "times.csv")
+    folder = asked.out / opened[0].gpu / FOLDER
+    TIMES.write(folder, rows)
     write_environment(opened[0], folder)
     bad = differing(rows)
-    print(f"{folder / 'times.csv'}: {len(rows)} rows; not the same to the bit: {', '.join(bad) or 'none'}")
+    print(f"{folder / TIMES.file}: {len(rows)} rows; not the same to the bit: {', '.join(bad) or 'none'}")
     for device in opened:
         device.close()
     return 1 if bad else 0

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from nnzbench.core import paths
-from nnzbench.report.text import GAP, commit, folded, gpu_name, markdown, number, recorded_on
+from nnzbench.report.text import GAP, commit, document, folded, gpu_name, markdown, number, recorded_on
 from nnzbench.results.crossover import times_as_fast
 from nnzbench.results.records import shown
+from nnzbench.results.records.beside import Table
 from nnzbench.results.records.folder import refuse_links
-from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import each, geometric_mean, read_environment
 
 FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]
-COLUMNS = (*PROGRAM, "library", "round", "cubin", "bits", "policy", "median_us", "q1_us", "q3_us")
 INTRO = """\
 Each program once per library in turn, and again in {order} order: the same cubin, inputs and timing policies.
 *Between libraries* is the slowest library's time over the fastest's, each library's the geometric mean of its rounds.
@@ -25,29 +25,43 @@ Each program once per library in turn, and again in {order} order: the same cubi
 Digests of cubins and of results, and all quartiles, are in `times.csv`."""
 
 
+@dataclass(frozen=True)
+class Timing:
+    """One measurement; digests tell whether programs and results are the same to the bit. Raises `ValueError`."""
+
+    kernel: str
+    op: str
+    inputs: str
+    problem: str
+    variant: str
+    library: str
+    round: int
+    cubin: str
+    bits: str
+    policy: str
+    median_us: float
+    q1_us: float
+    q3_us: float
+
+    def __post_init__(self) -> None:
+        if not self.median_us > 0:
+            raise ValueError("a time is missing")
+
+
+TIMES = Table("times.csv", Timing, "a table of times", ".6g")
+"""Of `gpu_studies.py devices`."""
+
+
 def write(reports: Path, gpu: str) -> Path | None:
     """Writes `<reports>/<gpu>/devices/README.md` where there are measurements; `RecordError` for a damaged file."""
     folder = reports / gpu / FOLDER
-    if not (folder / "times.csv").is_file():
+    refuse_links(folder, folder.parent)
+    rows = pd.DataFrame(map(vars, TIMES.read(folder)))
+    if rows.empty:
         return None
-    refuse_links(folder / "times.csv", folder, folder.parent)
-    rows = read(folder / "times.csv")
     path = folder / "README.md"
-    paths.write_text(path, page(rows, gpu, read_environment(folder, "environment.json")))
+    paths.write_text(path, page(shown.frame(rows), gpu, read_environment(folder, "environment.json")))
     return path
-
-
-def read(path: Path) -> pd.DataFrame:
-    """The measurements. Raises `RecordError` where columns are missing or times are none."""
-    try:
-        rows = pd.read_csv(path, dtype={"cubin": str, "bits": str, "variant": str}, keep_default_na=False)
-        rows["median_us"] = rows["median_us"].astype(float)
-    except (ValueError, KeyError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: is not a table of times ({error})") from None
-    lacking = [name for name in COLUMNS if name not in rows]
-    if lacking or rows.empty or not (rows["median_us"] > 0).all():
-        raise RecordError(f"{path}: is not a table of times ({', '.join(lacking) or 'a time is missing'})")
-    return shown.frame(rows)
 
 
 def spreads(rows: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +86,7 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
     differ = [f"{row.kernel} ({row.op}, {row.inputs})" for row in each(same[~same["equal"]])]
     bits = "all of them" if not differ else f"all but {', '.join(differ)}"
     turns = [list(dict.fromkeys(rows.loc[rows["round"] == number, "library"])) for number in (1, 2)]
-    parts = [
+    return document(
         f"# The GPU's libraries side by side on {gpu_name(gpu, snapshot)}",
         f"**{len(programs)} programs of {programs['kernel'].nunique()} kernels through {', '.join(libraries)}: same "
         f"cubin and same bits for {bits}.**",
@@ -81,8 +95,7 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
         *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         f"Measured {recorded_on(snapshot) or GAP} by {commit(snapshot)}. Again, on a GPU: "
         "`python runners/gpu_studies.py devices`.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def _finding(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:

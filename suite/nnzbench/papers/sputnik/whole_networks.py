@@ -6,7 +6,7 @@ For how much of a network's time a kernel runs is in busy.csv, which `runners/gp
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from nnzbench.papers.sputnik import EQUAL_ACCURACY, networks
 from nnzbench.report import published
 from nnzbench.report.page import Answer, Drawn, Lines, Made, Page, Printed, Rows, View
 from nnzbench.results.groups import Group
+from nnzbench.results.records.beside import Table
 from nnzbench.results.records.folder import has_records
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, each, load
@@ -25,27 +26,27 @@ from nnzbench.results.table import Comparison
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILE = "busy.csv"
-COLUMNS = ("problem", "kernel", "variant", "launches", "whole_us", "busy_us")
 
+@dataclass(frozen=True)
+class Traced:
+    """A network captured in one graph. Raises `ValueError` for what is none."""
 
-def read(folder: Path) -> dict[tuple[str, str, str], Any]:
-    """Rows by problem, kernel and variant, none where there is no file; of two rows the later counts.
+    problem: str
+    kernel: str
+    variant: str
+    launches: int
+    whole_us: float
+    """Of a replay."""
+    busy_us: float
+    """Sum of its kernels' own times within one."""
 
-    A network captured in one graph: its launches, µs of a replay (`whole_us`), and the sum of its kernels' own times
-    within one (`busy_us`). Raises `RecordError` for another table.
-    """
-    path = folder / FILE
-    if not path.is_file():
-        return {}
-    try:
-        table = pd.read_csv(path)[list(COLUMNS)]
-        numbers = table[list(COLUMNS[3:])].astype(float)
-        if not (numbers.gt(0) & numbers.lt(math.inf)).all(axis=None):
+    def __post_init__(self) -> None:
+        if not all(0 < one < math.inf for one in (self.launches, self.whole_us, self.busy_us)):
             raise ValueError("a network without launches or time")
-    except (KeyError, ValueError) as error:
-        raise RecordError(f"{path}: not a table of busy times ({error})") from None
-    return {(row.problem, row.kernel, row.variant): row for row in each(table)}
+
+
+BUSY = Table("busy.csv", Traced, "a table of busy times")
+"""Of two rows of one network and variant the later counts."""
 
 
 TRANSFORMER = Group(words="the Transformer", like="transformer")
@@ -96,10 +97,11 @@ def _every(view: View, shape: str) -> pd.DataFrame:
 
 def _parts(view: View) -> Rows:
     """What the hot time of each network is made of: its kernels within the graph, and its steps by themselves."""
-    inside, beside = read(view.results.folder), _layers(view.results)
+    inside = {(one.problem, one.kernel, one.variant): one for one in BUSY.read(view.results.folder)}
+    layers = _layers(view.results)
     for row in each(_whole(view).query("policy == 'hot'")):
         found = inside.get((row.problem, row.kernel, row.variant))
-        steps = _steps(view.frame, row) if row.shape == "transformer" else _layers_us(beside, row)
+        steps = _steps(view.frame, row) if row.shape == "transformer" else _layers_us(layers, row)
         if found or not math.isnan(steps):
             whole, busy, launches = (found.whole_us, found.busy_us, found.launches) if found else (math.nan,) * 3
             yield {
@@ -131,15 +133,15 @@ def _layers(results: ResultSet) -> ResultSet | None:
         return None
 
 
-def _layers_us(beside: ResultSet | None, row: Any) -> float:
+def _layers_us(layers: ResultSet | None, row: Any) -> float:
     """Sum of the 26 layers of a MobileNetV1, each timed by itself; NaN where one was not."""
-    if beside is None:
+    if layers is None:
         return math.nan
     if row.kernel == "sparse_mobilenet":
-        found = networks.mobilenets(beside.frame, row.policy, sparse=kernel("sputnik_bias_relu", variants=DEFAULT))
+        found = networks.mobilenets(layers.frame, row.policy, sparse=kernel("sputnik_bias_relu", variants=DEFAULT))
     else:
         dense = kernel("cublas_bias_relu", row.math)
-        found = networks.mobilenets(beside.frame, row.policy, sparse=dense, dense=dense)
+        found = networks.mobilenets(layers.frame, row.policy, sparse=dense, dense=dense)
     return float(found.set_index("name")["us"].get(row.label, math.nan))
 
 

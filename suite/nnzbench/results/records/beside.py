@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from nnzbench.results.records.table_files import (
     schema_of,
     write_parquet,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Scope = Literal["first", "some", "all"]
 """Of a kernel's candidates: those of its rule and its paper, untuned; as many as `--quick` or `--candidates` let be
@@ -191,12 +194,12 @@ class Environment:
 
 
 _NAME = re.compile(r"environment[\w-]{0,60}\.json")
-Row = TypeVar("Row", Tuning, Memory, Window, Environment)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
 class Table(Generic[Row]):
-    """A table whose columns are the fields of its rows: CSV in the folder of a run, Parquet in a published one."""
+    """A table whose columns are the fields of a dataclass: CSV in the folder of a run, Parquet in a published one."""
 
     file: str
     kind: type[Row]
@@ -256,7 +259,8 @@ class Table(Generic[Row]):
         with path.open(newline="", encoding="utf-8") as file:
             yield from (self.kind(*(cell(row, one) for one in fields(self.kind))) for row in csv.DictReader(file))
 
-    def _write(self, folder: Path, rows: Iterable[Row]) -> None:
+    def write(self, folder: Path, rows: Iterable[Row]) -> None:
+        """Replaces the table of a run."""
         with paths.replacing(folder / self.file) as partial:
             self.append(partial, rows)
 
@@ -268,7 +272,7 @@ class Table(Generic[Row]):
         """
         published = self.published(folder)
         if form == "csv" and published.exists():
-            self._write(folder, self.read(folder))
+            self.write(folder, self.read(folder))
             published.unlink()
         elif form == "parquet" and (files := self.written(folder)):
             if not published.exists():
@@ -286,7 +290,7 @@ class _Environments(Table[Environment]):
     def _read(self, path: Path) -> Iterable[Environment]:
         yield Environment(path.name, path.read_text(encoding="utf-8"))
 
-    def _write(self, folder: Path, rows: Iterable[Environment]) -> None:
+    def write(self, folder: Path, rows: Iterable[Environment]) -> None:
         for row in rows:
             paths.write_text(folder / row.name, row.text)
 

@@ -228,8 +228,7 @@ class Results:
             lost = f"{len(rows) - len(whole)} of {len(rows)} lines of {TUNING.file}"
             self._note(f"{self.records_path.name} lacks rows of {lost}: they are run again")
         if rows:  # with the columns that are appended
-            with paths.replacing(self.folder / TUNING.file) as partial:
-                TUNING.append(partial, whole)
+            TUNING.write(self.folder, whole)
         for row in whole:
             self._tuned(row)
         self.outgrown = outgrown(whole)

@@ -155,11 +155,8 @@ def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
     rows = records("whole_networks", NETWORKS, keep=lambda p: p.label != "dense_w1.2")
     folder = fake_records.write(tmp_path / "gpu" / "whole_networks", rows)
     (name,) = {row.problem for row in rows if row.shape == "transformer"}
-    line = f"{name},sparse_transformer,f32_heuristic,{{}},100500,100000\n"
-    # of two lines the later counts
-    (folder / whole_networks.FILE).write_text(
-        ",".join(whole_networks.COLUMNS) + "\n" + line.format(7) + line.format(250)
-    )
+    traced = (whole_networks.Traced(name, "sparse_transformer", "f32_heuristic", n, 100500, 100000) for n in (7, 250))
+    whole_networks.BUSY.add(folder, *traced)  # of two lines the later counts
     results, page = load(folder), whole_networks.whole_networks()
     render.write(page, results)
     facts = facts_of(folder)
@@ -185,9 +182,9 @@ def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ["a,b,c,0,1,1", "a,b,c,1,nan,1", "a,b,c,1,1", "a,b,c,one,1,1"])
 def test_a_table_of_busy_times_that_is_none_is_refused(tmp_path: Path, row: str) -> None:
-    (tmp_path / whole_networks.FILE).write_text(",".join(whole_networks.COLUMNS) + f"\n{row}\n")
+    (tmp_path / whole_networks.BUSY.file).write_text(f"problem,kernel,variant,launches,whole_us,busy_us\n{row}\n")
     with pytest.raises(RecordError, match="not a table of busy times"):
-        whole_networks.read(tmp_path)
+        whole_networks.BUSY.read(tmp_path)
 
 
 def test_cublas_computes_the_dense_products_alone() -> None:

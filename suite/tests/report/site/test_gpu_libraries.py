@@ -61,7 +61,7 @@ def test_there_is_a_program_for_every_op_and_type_of_a_kernel(runner: ModuleType
 
 
 def written(runner: ModuleType, reports: Path) -> Path:
-    row = runner.Row("ring", "spmm", "f32", "p", "v", "cupy", 1, "c0", "b0", "hot", 10.0, 9.9, 10.1)
+    row = gpu_libraries.Timing("ring", "spmm", "f32", "p", "v", "cupy", 1, "c0", "b0", "hot", 10.0, 9.9, 10.1)
     rows = []
     for name, wide, bits in (("ring", 1.0, "b0"), ("sputnik", 1.05, "b1")):
         for library, by in (("cupy", 1.0), ("pycuda", wide)):
@@ -71,7 +71,7 @@ def written(runner: ModuleType, reports: Path) -> Path:
     path = reports / "nvidia-h200" / "devices" / "times.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([[one.name for one in fields(runner.Row)], *map(astuple, rows)])
+        csv.writer(file).writerows([[one.name for one in fields(row)], *map(astuple, rows)])
     return path
 
 
@@ -94,7 +94,7 @@ def test_the_page_holds_libraries_against_repetition(runner: ModuleType, tmp_pat
 def test_a_damaged_table_is_refused(runner: ModuleType, tmp_path: Path) -> None:
     path = written(runner, tmp_path)
     path.write_text(path.read_text().replace("median_us", "us", 1))
-    with pytest.raises(RecordError, match="is not a table of times"):
+    with pytest.raises(RecordError, match="not a table of times"):
         gpu_libraries.write(tmp_path, "nvidia-h200")
     assert gpu_libraries.write(tmp_path, "nvidia-a100") is None
 
