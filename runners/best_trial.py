@@ -22,6 +22,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -41,12 +42,13 @@ from nnzbench.data.problems.problem import DType
 from nnzbench.data.problems.sources import find_real
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.papers.predict.estimator import Sizes
-from nnzbench.report.text import commit, markdown
+from nnzbench.report.text import commit, document, markdown, share
 from nnzbench.results.records.folder import Results, drop_cut_off_line
 from nnzbench.results.records.record import Record, RecordError
 
 LINES = "trial.jsonl"
 REAL, RANDOM = "real DLMC matrices", "layers of language models"
+_percent = partial(share, form=".1f")
 
 
 @dataclass(frozen=True)
@@ -295,15 +297,11 @@ def summary(outcomes: Sequence[Outcome]) -> str:
                 ),
             ),
         ]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+    return document(*parts)
 
 
 def _mean(shares: Sequence[float]) -> str:
     return _percent(sum(shares) / len(shares))
-
-
-def _percent(share: float) -> str:
-    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def main() -> None:

@@ -98,9 +98,7 @@ def _tradeoff_figure(view: View, title: str) -> Drawing | None:
     def draw(axis: Axes, row: None, policy: str) -> None:
         for label in shown:
             mine = canvas.rows_at(rows, kernel=label, policy=policy).sort_values("zeros (%)")
-            line = looks[label].line(joined=True)
-            line.set_data(mine["µs"], mine["perplexity"])
-            axis.add_line(line)
+            axis.add_line(looks[label].line(mine["µs"], mine["perplexity"], joined=True))
         axis.axvline(dense.get(policy, float("nan")), color=style.INK, lw=1.4)
         axis.autoscale_view()
         axis.set_xlim(left=0)

@@ -31,6 +31,16 @@ def folded(text: str, title: str, least: int = LONG) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
 
+def share(value: float, form: str = ".0f") -> str:
+    """A share as percent, or a dash for what is missing."""
+    return GAP if math.isnan(value) else f"{100 * value:{form}} %"
+
+
+def document(*parts: str) -> str:
+    """A page of these blocks of Markdown, without those that are empty."""
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """A Markdown table; the first `left` columns are aligned left, the others right."""
     rule = [":--" if i < left else "--:" for i in range(len(header))]

@@ -19,7 +19,7 @@ from nnzbench.data.matrices.formats import MatrixError
 from nnzbench.data.problems.problem import Problem, case_of
 from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.report.text import folded, gpu_name, markdown
+from nnzbench.report.text import document, folded, gpu_name, markdown
 from nnzbench.results.records import shown
 from nnzbench.results.records.folder import records_file, refuse_links
 from nnzbench.results.records.record import frame_of, is_fault
@@ -213,10 +213,10 @@ def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
     missing = markdown(["experiment", "kernel", "variant", "inputs", "policy", *NUMBERS], lacking, left=5)
     refused = markdown(["experiment", "kernel", "inputs", "why not"], reasons, left=4)
     cells = markdown(["experiment", "policy", *NUMBERS, "missing, %"], overview, left=2)
-    parts = [
+    return document(
         f"# Coverage on {gpu}",
         f"**{head}**",
-        *([f"Not recorded on this GPU, and not counted here: {', '.join(unrecorded)}."] if unrecorded else []),
+        f"Not recorded on this GPU, and not counted here: {', '.join(unrecorded)}." if unrecorded else "",
         INTRO.rstrip(),
         "## By experiment",
         folded(cells, "Cells of each experiment"),
@@ -224,8 +224,7 @@ def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
         folded(missing, "By kernel") if lacking else "Nowhere.",
         "## Reasons",
         folded(refused, "Why kernels were refused") if reasons else "None.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def _lines(table: pd.DataFrame) -> list[list[str]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nnzbench.core import paths
 from nnzbench.core.architectures import ARCHITECTURES, number
-from nnzbench.report.text import GAP, checks, checks_table, gpu_name, markdown, recorded_on
+from nnzbench.report.text import GAP, checks, checks_table, document, gpu_name, markdown, recorded_on
 from nnzbench.results.records import shown
 from nnzbench.results.records.folder import BELOW, checked_arch, folders, records_file, refuse_links
 from nnzbench.results.records.record import is_fault
@@ -65,26 +65,19 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
         [row.kernel, f"`{row.variant}`" if row.variant else GAP, row.experiment, row.problem, row.status, row.reason]
         for row in faults
     ]
-    parts = [
+    wrong = markdown(["kernel", "variant", "experiment", "problem", "", "reason"], failed, left=6)
+    return document(
         f"# Code of {arch}, checked on {name}",
         f"**{head}**",
         INTRO.format(arch=arch, part=part, gpu=name).rstrip(),
         "## Kernel by kernel",
         checks_table(checks(rows)),
-        *(
-            (
-                "## Wrong or failed",
-                markdown(["kernel", "variant", "experiment", "problem", "", "reason"], failed, left=6),
-            )
-            if failed
-            else ()
-        ),
+        f"## Wrong or failed\n\n{wrong}" if failed else "",
         "## Runs",
         _runs(checked),
         f"Again: `nnzbench run EXPERIMENT --as {arch}`; the GPU tests hold every kernel to it too "
         f"(`pytest suite/tests/gpu --other-arch {arch}`).",
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def _runs(checked: list[Checked]) -> str:

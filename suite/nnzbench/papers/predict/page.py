@@ -15,7 +15,7 @@ from nnzbench.kernels.registry import about, known
 from nnzbench.papers.predict import holdouts, launching, published
 from nnzbench.papers.predict.holdouts import AIM, AIM_CALIBRATED, AIMS, ASKED, CALIBRATION, DRAWS, INSIDE
 from nnzbench.report.published import read
-from nnzbench.report.text import GAP, environment, markdown, number
+from nnzbench.report.text import GAP, environment, markdown, number, share
 from nnzbench.results.records.folder import folders
 from nnzbench.results.result_set import each, load
 from nnzbench.results.selector import MATHS
@@ -48,8 +48,8 @@ def write(reports: Path, found: pd.DataFrame) -> Path:
             answer=_answer(found),
             calibration=CALIBRATION,
             draws=DRAWS,
-            asked=_percent(ASKED),
-            aims=[_percent(aim) for aim in (AIMS["cublas"], AIM, AIM_CALIBRATED)],
+            asked=share(ASKED),
+            aims=[share(aim) for aim in (AIMS["cublas"], AIM, AIM_CALIBRATED)],
             summary=_summary(found),
             by_size=_by_size(reports),
             programs=_programs(reports),
@@ -79,15 +79,15 @@ def _answer(found: pd.DataFrame) -> str:
         met = int((rows["mean"] <= rows["aim"]).sum())
         inside = np.average(rows["inside"], weights=rows["count"]) if len(rows) else math.nan
         lines.append(
-            f"{words} {met} of {len(rows)} hold-outs meet their aim; **{_percent(inside)}** of the times lie inside "
-            f"their error bar (aim {_percent(INSIDE)})."
+            f"{words} {met} of {len(rows)} hold-outs meet their aim; **{share(inside)}** of the times lie inside "
+            f"their error bar (aim {share(INSIDE)})."
         )
     pairs = found[(found["data"] == holdouts.PAIRS) & (found["calibration"] == 0)]
     for target, rows in pairs.groupby("target", sort=False):
         off, inside = (np.average(rows[name], weights=rows["count"]) for name in ("mean", "inside"))
         lines.append(
             f"Times recorded on {target}, told from those recorded on the other of the two GPUs, are off by "
-            f"**{100 * off:.1f} %** in the mean ({rows['count'].sum()} times; {_percent(inside)} inside)."
+            f"**{100 * off:.1f} %** in the mean ({rows['count'].sum()} times; {share(inside)} inside)."
         )
     return " ".join(lines)
 
@@ -104,9 +104,9 @@ def _summary(found: pd.DataFrame) -> str:
         lines.append(
             [
                 *(TITLES.get(data, data), _kernel(kernel), _math(math_class), str(len(alone))),
-                *(f"**{_percent(alone['mean'].mean())}**", _percent(alone["aim"].iloc[0])),
-                f"{worst.target}: {_percent(worst.mean)}",
-                *(_percent(alone["inside"].mean()), _percent(helped["mean"].mean()), _percent(helped["inside"].mean())),
+                *(f"**{share(alone['mean'].mean())}**", share(alone["aim"].iloc[0])),
+                f"{worst.target}: {share(worst.mean)}",
+                *(share(alone["inside"].mean()), share(helped["mean"].mean()), share(helped["inside"].mean())),
             ]
         )
     header = ["", "kernel", "arithmetic", "GPUs", "mean error", "aim", "worst", "inside bar", f"with {CALIBRATION}"]
@@ -124,7 +124,7 @@ def _by_size(reports: Path) -> str:
             for band in range(len(BANDS)):
                 off = rows.loc[rows["band"] == band, "off"]
                 mean = np.abs(np.expm1(off)).mean()
-                cells.append(f"{number(math.exp(off.mean()))} ({_percent(mean)})" if len(off) else GAP)
+                cells.append(f"{number(math.exp(off.mean()))} ({share(mean)})" if len(off) else GAP)
             lines.append(["2:4" if sparse else "dense", _math(str(math_class)), gpus()[str(slug)].name, *cells])
     heads = [f"to {band:,} tokens" if band < math.inf else "more" for band in BANDS]
     return markdown(["", "arithmetic", "GPU", *heads], lines, left=3)
@@ -174,7 +174,7 @@ def _of_peak(math_class: str) -> str:
     rows = published.strata("cublas")
     rows["tflops"] = rows["flops"] / (rows["us"] - rows["launch_us"]) * 1e-6
     most = {gpus()[str(slug)]: float(some.max()) for slug, some in rows.groupby("gpu", sort=False)["tflops"]}
-    return ", ".join(f"{_percent(value / gpu.rate(math_class))} ({gpu.name})" for gpu, value in most.items())
+    return ", ".join(f"{share(value / gpu.rate(math_class))} ({gpu.name})" for gpu, value in most.items())
 
 
 def _most_tflops(reports: Path) -> dict[str, float]:
@@ -201,8 +201,8 @@ def _table(rows: pd.DataFrame) -> str:
             *(_kernel(row.kernel), _math(row.math), row.target),
             f"with {row.calibration} problems" if row.calibration else "",
             str(row.judged),
-            *(f"**{_percent(row.mean)}**", _percent(row.p90), number(row.bias)),
-            *(f"± {_percent(row.within)}", _percent(row.inside), _percent(row.aim)),
+            *(f"**{share(row.mean)}**", share(row.p90), number(row.bias)),
+            *(f"± {share(row.within)}", share(row.inside), share(row.aim)),
         ]
         for row in each(rows.rename(columns={"count": "judged"}))
     ]
@@ -216,7 +216,3 @@ def _kernel(name: str) -> str:
 
 def _math(math_class: str) -> str:
     return "fp16, summed in fp16" if math_class == "f16_sums" else MATHS.get(math_class, math_class)
-
-
-def _percent(share: float) -> str:
-    return GAP if math.isnan(share) else f"{100 * share:.0f} %"

@@ -299,12 +299,9 @@ def _imbalance(view: View, title: str) -> Figure | None:
     def draw(axis: Axes, row: None, policy: str) -> None:
         for label in found["kernel"].unique():
             rows = canvas.rows_at(found, kernel=label, policy=policy)
-            line = look[label].line(joined=True)
-            line.set_data(rows["CoV"].astype(float), 100 * rows["ratio"])
-            axis.add_line(line)
-        printed = canvas.printed_line()
-        printed.set_data([found["CoV"].astype(float).max()] * len(paper), 100 * paper["ratio"])
-        axis.add_line(printed)
+            axis.add_line(look[label].line(rows["CoV"].astype(float), 100 * rows["ratio"], joined=True))
+        last = [found["CoV"].astype(float).max()] * len(paper)
+        axis.add_line(canvas.printed_line(last, 100 * paper["ratio"]))
         axis.axvline(mean, color=style.INK, lw=1.2, ls=":")
         axis.grid()
         axis.autoscale_view()

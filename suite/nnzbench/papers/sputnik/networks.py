@@ -227,8 +227,9 @@ def tradeoff(view: View, title: str, networks: pd.DataFrame) -> Figure | None:
 
     def draw(axis: Axes, row: None, policy: str) -> None:
         for curve, some in every[every["policy"] == policy].groupby("curve", sort=False):
-            line = canvas.printed_line() if policy == PRINTED else look[str(curve)].line(joined=True)
-            line.set_data(some["us"], some["accuracy"])
+            points = some["us"], some["accuracy"]
+            printed = policy == PRINTED
+            line = canvas.printed_line(*points) if printed else look[str(curve)].line(*points, joined=True)
             axis.add_line(line)
             for one in each(some.sort_values("width").iloc[[0, -1]]):
                 axis.annotate(

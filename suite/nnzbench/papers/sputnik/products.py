@@ -141,9 +141,7 @@ def _collection(view: View, title: str) -> Figure | None:
     def draw(axis: Axes, kind: Kind, value: str) -> None:
         for one, side in zip(kind.drawn, sides.values(), strict=True):
             rows = canvas.rows_at(found[kind], subject=one.label)
-            line = look[side.label].line(alpha=0.6, ms=3.5)
-            line.set_data(rows["work"], rows[values[value]])
-            axis.add_line(line)
+            axis.add_line(look[side.label].line(rows["work"], rows[values[value]], alpha=0.6, ms=3.5))
         canvas.scale(axis, "time", "x", found[kind]["work"])
         canvas.scale(axis, value, "y", found[kind][values[value]])
         axis.set_xlabel("useful operations, millions (log)", fontsize=8.5)

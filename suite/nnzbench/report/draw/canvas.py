@@ -47,10 +47,10 @@ class Look:
     marker: str
     hollow: bool = False
 
-    def line(self, joined: bool = False, **extra: Any) -> Line2D:
-        """An empty line in this look."""
+    def line(self, xs: Any = (), ys: Any = (), joined: bool = False, **extra: Any) -> Line2D:
+        """A line in this look; without points for a legend."""
         face = "white" if self.hollow else self.colour
-        line = Line2D([], [], color=self.colour, marker=self.marker, ms=5.5, mfc=face, mec=self.colour, mew=1.0, lw=1.6)
+        line = Line2D(xs, ys, color=self.colour, marker=self.marker, ms=5.5, mfc=face, mec=self.colour, mew=1.0, lw=1.6)
         line.set(ls="-" if joined else "", **extra)
         return line
 
@@ -173,9 +173,9 @@ def _times(tick: float) -> str:
     return f"1/{1 / tick:g}×" if tick < 0.5 and (1 / tick).is_integer() else f"{tick:.2g}×"
 
 
-def printed_line() -> Line2D:
+def printed_line(xs: Any = (), ys: Any = ()) -> Line2D:
     """Hollow diamonds are a paper's numbers on its own GPU, never ours."""
-    return Line2D([], [], ls="", marker="D", ms=4.8, mfc="none", mec=PRINTED, mew=1.1)
+    return Line2D(xs, ys, ls="", marker="D", ms=4.8, mfc="none", mec=PRINTED, mew=1.1)
 
 
 def rows_at(values: pd.DataFrame, **wanted: Any) -> pd.DataFrame:

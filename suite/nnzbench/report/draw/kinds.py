@@ -110,7 +110,7 @@ def _by_name(seen: _Shown, height: Callable[[int], float], legend: dict[str, Any
         if figure.printed:
             found = seen.printed_at(panel)
             found = found[found[figure.x].isin(place)]
-            axis.add_line(_at(printed_line(), list(found["value"]), [place[name] for name in found[figure.x]]))
+            axis.add_line(printed_line(found["value"], [place[name] for name in found[figure.x]]))
         for at in range(0, len(place), 2):  # every other row is shaded
             axis.axhspan(-at - 0.5, -at + 0.5, color=style.BAND, lw=0, zorder=0)
         axis.set_ylim(-len(place) + 0.4, 0.6)
@@ -146,7 +146,7 @@ def _dots(figure: Dots, view: View) -> Drawing | None:
 
     def markers(axis: Axes, at: int, one: Look, ys: list[int], values: list[float]) -> None:
         aside = 0.5 * (0.5 - (at + 0.5) / len(seen.look))  # so that none hides another
-        axis.add_line(_at(one.line(zorder=3), values, [y + aside for y in ys]))
+        axis.add_line(one.line(values, [y + aside for y in ys], zorder=3))
 
     if many:
         heights = [LINES_IN] * len(seen.panels)
@@ -193,10 +193,10 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
         here = seen.at(panel, policy=policy)
         for curve in curves:
             found = here[here[by] == curve].sort_values(figure.x)
-            axis.add_line(_at(look[curve].line(joined=True), list(found[figure.x]), list(found["value"])))
+            axis.add_line(look[curve].line(found[figure.x], found["value"], joined=True))
         if figure.printed:
             found = seen.printed_at(panel)
-            axis.add_line(_at(printed_line(), list(found[figure.x]), list(found["value"])))
+            axis.add_line(printed_line(found[figure.x], found["value"]))
         scale(axis, figure.value, "y", seen.every)
         xs = sorted(set(here[figure.x]))
         if figure.log_x:
@@ -217,11 +217,6 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
     }
     heights, heading = [LINES_IN] * len(rows), _heading(figure, view)
     return grid(rows, columns, heights, heading, _caption(figure), seen.legend(legend), draw)
-
-
-def _at(line: Any, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-    line.set_data(xs, ys)
-    return line
 
 
 def _ladder(values: Sequence[Hashable]) -> dict[Any, Look]:

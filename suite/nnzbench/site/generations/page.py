@@ -20,7 +20,7 @@ from nnzbench.report.draw.canvas import Look, grid, scale
 from nnzbench.report.draw.style import BAND, GPU_COLOURS
 from nnzbench.report.render import FOLDED, cut
 from nnzbench.report.tables import MARK, ratio_text
-from nnzbench.report.text import GAP, environment, gpu_name, markdown, number
+from nnzbench.report.text import GAP, environment, gpu_name, markdown, number, share
 from nnzbench.results import table as facts_table
 from nnzbench.results.result_set import ResultSet, each
 from nnzbench.site.generations import comparison as generations
@@ -178,17 +178,13 @@ def _share_table(shares: pd.DataFrame, names: Names) -> str:
         [
             *(row.group, names[row.gpu_key], "best sparse" if row.role == "best" else "dense", row.policy),
             str(row.count),
-            *(_percent(value) for value in (row.of_bandwidth, row.of_flops, row.of_roofline)),
-            *(str(row.fit_l2), _percent(row.launch_overhead)),
+            *(share(value, ".3g") for value in (row.of_bandwidth, row.of_flops, row.of_roofline)),
+            *(str(row.fit_l2), share(row.launch_overhead, ".3g")),
         ]
         for row in each(shares)
     ]
     header = ["", "GPU", "kernel", "policy", "problems", "of bandwidth", "of FLOP/s", "of its roofline"]
     return markdown([*header, "fit L2", "launch overhead"], rows, left=4)
-
-
-def _percent(share: float) -> str:
-    return GAP if pd.isna(share) else f"{100 * share:.3g} %"
 
 
 def _mark(found: Summary) -> str:
@@ -266,7 +262,7 @@ def speedup_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
         for row in each(rows):
             look, y = looks[row.gpu], lanes[row.of, row.gpu]
             axis.plot([row.low, row.high], [y, y], color=look.colour, lw=1.4, alpha=0.6)
-            axis.add_line(_at(look, row.ratio, y))
+            axis.add_line(look.line([row.ratio], [y], markersize=4.6))
         scale(axis, "ratio", "x", [*rows["low"], *rows["high"]])
         axis.set_xlabel("times as fast as the dense product of the same GPU (log)", fontsize=8.5)
 
@@ -282,12 +278,6 @@ def speedup_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
 
 def _legend(looks: Mapping[GpuKey, Look], names: Names) -> dict[str, Any]:
     return {names[key].replace(" paper)", ")"): look.line() for key, look in looks.items()}
-
-
-def _at(look: Look, x: float, y: float) -> Any:
-    line = look.line(markersize=4.6)
-    line.set_data([x], [y])
-    return line
 
 
 def _lanes(axis: Axes, marks: Sequence[tuple[str, Any]], order: Sequence[Any]) -> dict[tuple[str, Any], float]:

@@ -268,18 +268,17 @@ def figure(gains: pd.DataFrame, fact: str, title: str) -> Figure | None:
     return drawn
 
 
-def _line(colour: str, kind: str, label: str) -> Line2D:
+def _line(colour: str, kind: str, label: str, xs: Sequence[float] = (), ys: Sequence[float] = ()) -> Line2D:
     face = "white" if kind == "published" else colour
-    return Line2D([], [], color=colour, marker=MARKERS[kind], mfc=face, mec=colour, ms=5.5, ls="", label=label)
+    return Line2D(xs, ys, color=colour, marker=MARKERS[kind], mfc=face, mec=colour, ms=5.5, ls="", label=label)
 
 
 def _panel(axis: Axes, rows: pd.DataFrame, places: Sequence[tuple[str, str]], name: str) -> None:
     for y in range(0, len(places), 2):
         axis.axhspan(y - 0.5, y + 0.5, color=BAND, lw=0, zorder=0)
     for row in each(rows):
-        line = _line(TOKEN_COLOURS[row.tokens], row.how, "")
-        line.set_data([row.ratio], [places.index((row.gpu, row.how))])
-        axis.add_line(line)
+        place = places.index((row.gpu, row.how))
+        axis.add_line(_line(TOKEN_COLOURS[row.tokens], row.how, "", [row.ratio], [place]))
     low, high = min(0.9, float(rows["ratio"].min()) * 0.95), max(2.1, float(rows["ratio"].max()) * 1.05)
     axis.set_xscale("log")
     axis.set_xlim(low, high)
