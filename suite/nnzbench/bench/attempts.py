@@ -16,7 +16,7 @@ from nnzbench.bench import memory
 from nnzbench.bench.session import Session
 from nnzbench.bench.subject import Subject
 from nnzbench.bench.timing import FAR_BEHIND, Measurement, StoppingRule
-from nnzbench.bench.trial import DEFAULT, Conditions, Outcome, failure, far_behind, try_candidate
+from nnzbench.bench.trial import Conditions, Outcome, failure, far_behind, try_candidate
 from nnzbench.bench.values import MOST_MS, follow
 from nnzbench.core import paths
 from nnzbench.core.plan import Candidate, Resources
@@ -171,7 +171,7 @@ class Attempts:
         to_beat = {p: rivals[candidate.math, p] for p in policies if (candidate.math, p) in rivals}
         work = self.session.work
         ours = about(kernel).role != "external" or (candidate.plan is None and not candidate.of_file)
-        default = DEFAULT.search(candidate.variant) is not None
+        default = describe.is_default(candidate.variant)
         only_fastest = about(kernel).role == "library" and not default
         if only_fastest and (far := self._far(problem, kernel, candidate, fastest)):
             outcome = Outcome("ok", refused=dict.fromkeys(policies, far_behind(far)))

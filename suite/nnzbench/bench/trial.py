@@ -7,7 +7,6 @@ library its defaults.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,14 +35,13 @@ from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.copies import at_two_places, each, over_copies
 from nnzbench.kernels.registry import AnyKernel, about, candidates
 from nnzbench.results.records.beside import Scope
+from nnzbench.results.records.describe import is_default
 from nnzbench.results.records.record import NOT_TIMED, Status
 
 T = TypeVar("T")
 
 LAUNCHES_NEEDED = 60
 """About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
-DEFAULT = re.compile(r"(^|_)(default|heuristic)(_|$)")
-"""In the name of a variant that a library or a rule chooses."""
 LOOKED_AT = 64
 """Candidates of a kernel with its paper's variants beside ours, among which the first of each is looked for."""
 
@@ -143,8 +141,7 @@ class FirstChoices:
         kind = (self._said.of_paper(candidate.variant), candidate.math)
         new = kind not in self._seen
         self._seen.add(kind)
-        default = self._library and DEFAULT.search(candidate.variant) is not None
-        return new or default or self._said.nothing_to_tune
+        return new or (self._library and is_default(candidate.variant)) or self._said.nothing_to_tune
 
 
 def first_choices(kernel: str, found: Iterator[Candidate]) -> Iterator[Candidate]:

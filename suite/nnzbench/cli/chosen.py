@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ from nnzbench.data.problems.experiment import Experiment, unknown
 from nnzbench.kernels.registry import AnyKernel, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
+T = TypeVar("T")
 SHOWN = 3
 """Names that a refusal suggests."""
 
@@ -80,10 +82,8 @@ def require_work(experiments: Sequence[Experiment], known: Mapping[str, AnyKerne
     Several experiments are taken together: a choice may leave some of them without work.
     """
     titles = ", ".join(one.name for one in experiments)
-    names = list(dict.fromkeys(problem.name for one in experiments for problem in all_problems(one, choice)))
-    for pattern in choice.problems or ():
-        if not fnmatch.filter(names, pattern) and pattern not in names:
-            raise NothingMatched(f"no problem of {titles} is named like '{pattern}'{nearest(pattern, names)}")
+    names = dict.fromkeys(problem.name for one in experiments for problem in all_problems(one, choice))
+    matching(names, lambda name: (name,), choice.problems or (), f"no problem of {titles} is named like")
     if any(plan_work(one, known, choice) for one in experiments):
         return
     anything = Choice(kernels=choice.kernels, problems=choice.problems, real=choice.real, uniform=choice.uniform)
@@ -101,6 +101,21 @@ def require_plans(summaries: list[Summary], choice: Choice) -> None:
     silent = sorted(frozenset.intersection(*(summary.planless for summary in summaries)) & set(choice.kernels or ()))
     if silent:
         raise NothingMatched(f"{', '.join(silent)}: no plan for any of the problems chosen, and no reason given")
+
+
+def matching(items: Iterable[T], names: Callable[[T], Sequence[str]], patterns: Sequence[str], refusal: str) -> list[T]:
+    """The items with a name like one of the patterns, all without any; each pattern must match one.
+
+    Raises `NothingMatched`: the refusal with that pattern, and the first names that are nearest.
+    """
+    every = [(item, names(item)) for item in items]
+    found = set[int]()
+    for pattern in patterns:
+        mine = {at for at, (_, some) in enumerate(every) if any(fnmatch.fnmatchcase(one, pattern) for one in some)}
+        if not mine:
+            raise NothingMatched(f"{refusal} '{pattern}'{nearest(pattern, (some[0] for _, some in every))}")
+        found |= mine
+    return [item for at, (item, _) in enumerate(every) if at in found or not patterns]
 
 
 def nearest(word: str, names: Iterable[str]) -> str:

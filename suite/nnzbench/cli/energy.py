@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from nnzbench.bench.cluster import worker
 from nnzbench.bench.energy import Bench, Entrant, Recipe, contest, open_bench, window
 from nnzbench.bench.session import Session, open_session
 from nnzbench.cli import options
-from nnzbench.cli.chosen import NothingMatched, nearest
+from nnzbench.cli.chosen import NothingMatched, matching
 from nnzbench.cli.options import seconds_of
 from nnzbench.core import paths
 from nnzbench.core.plan import Unsupported
@@ -94,6 +93,9 @@ class Item:
     begun: int = 0
     """Trials that are recorded already."""
 
+    def names(self) -> Sequence[str]:
+        return [self.stem, *(one.problem.name for one in self.entrants)]
+
 
 @dataclass
 class Run:
@@ -122,13 +124,7 @@ class Run:
         every = list(self._contests(one, results))
         if self.kernels and not every:
             raise NothingMatched(f"{one.name}: no two candidates that were fastest are of {', '.join(self.kernels)}")
-        for pattern in self.patterns:
-            if not any(_named(item, pattern) for item in every):
-                names = [item.stem for item in every]
-                raise NothingMatched(
-                    f"{one.name}: no candidates on a problem like '{pattern}'{nearest(pattern, names)}"
-                )
-        wanted = [one for one in every if not self.patterns or any(_named(one, text) for text in self.patterns)]
+        wanted = matching(every, Item.names, self.patterns, f"{one.name}: no candidates on a problem like")
         have = Counter() if self.recipe.check else Counter(row.candidate for row in ENERGY.read(folder))
         begun = [min(have[one.key(results.device)] for one in item.entrants) // 2 for item in wanted]
         return [replace(item, begun=at) for item, at in zip(wanted, begun, strict=True) if at < self.recipe.trials]
@@ -187,11 +183,6 @@ class Run:
             except Unsupported as error:
                 progress.tell(str(error))
         return found
-
-
-def _named(item: Item, pattern: str) -> bool:
-    names = {item.stem, *(one.problem.name for one in item.entrants)}
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def told(done: Sequence[tuple[Item, list[Window]]]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from rich.progress import Progress, TaskID
 from nnzbench.bench.timing import QUICK, warm_up
 from nnzbench.bench.trial import Conditions, try_candidate
 from nnzbench.cli import options
-from nnzbench.cli.chosen import nearest
+from nnzbench.cli.chosen import matching
 from nnzbench.core.plan import Candidate, Unsupported
 from nnzbench.core.progress import terminal
 from nnzbench.data.matrices.formats import MatrixError
@@ -109,11 +108,8 @@ def command(
 ) -> None:
     """Measure every feasible tiling of SparseRT's generator on each problem of EXPERIMENT and remember the fastest."""
     able = [p for p in experiment(name).problems() if p.op in ("spmm", "conv2d", "conv1d")]
-    for pattern in problems:
-        if not any(fnmatch.fnmatchcase(p.name, pattern) for p in able):
-            near = nearest(pattern, (p.name for p in able))
-            raise click.UsageError(f"{name} has no sparse product or convolution named like '{pattern}'{near}")
-    chosen = [p for p in able if not problems or any(fnmatch.fnmatchcase(p.name, pattern) for pattern in problems)]
+    refusal = f"{name} has no sparse product or convolution named like"
+    chosen = matching(able, lambda p: (p.name,), problems, refusal)
     if not chosen:
         raise click.UsageError(f"{name} has no sparse product or convolution: the generator makes nothing else")
     console = terminal()

@@ -74,7 +74,6 @@ class CandidateColumns(NamedTuple):
 def of_candidate(kernel: str, variant: str, dtype: str) -> CandidateColumns:
     """The columns of a candidate; `choice` is `first` only by the run that tried it (`searched`)."""
     said = about(kernel)
-    default = re.match(DEFAULT, variant) is not None
     layout = [word for word in variant.split("_") if word in LAYOUTS] if said.role == "library" else []
     part = ""
     if said.part:
@@ -86,11 +85,16 @@ def of_candidate(kernel: str, variant: str, dtype: str) -> CandidateColumns:
         said.role_of(variant),
         class_of(kernel, variant, dtype),
         "_".join(layout),
-        "default" if default else "fixed" if said.nothing_to_tune else "search",
+        "default" if is_default(variant) else "fixed" if said.nothing_to_tune else "search",
         "unpruned" if variant.endswith(UNPRUNED) else "pruned",
         said.work,
         part,
     )
+
+
+def is_default(variant: str) -> bool:
+    """Whether the kernel or library would run it by its own choice."""
+    return re.match(DEFAULT, variant) is not None
 
 
 def class_of(kernel: str, variant: str, dtype: str) -> str:
