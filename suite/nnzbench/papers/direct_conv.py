@@ -216,7 +216,7 @@ def _printed9(view: View) -> pd.DataFrame:
         subject=[BLOCKS[one].label for one in found["thread_blocks"]],
         value=1 - found["performance_decrease_percent"] / 100,
     )
-    return view.data.problems[["label", "model"]].merge(found, on="model")
+    return view.problems[["label", "model"]].merge(found, on="model")
 
 
 def direct_conv_table9() -> Page:

@@ -105,7 +105,7 @@ def expected_bytes(zeros: float) -> float:
 
 
 def _bytes(view: View) -> pd.DataFrame:
-    rows = view.data.problems.query("batch == 1 and kind == 'codebook_uniform'")
+    rows = view.problems.query("batch == 1 and kind == 'codebook_uniform'")
     zeros = [level / 100 for level in rows["level"]]
     sizes = {
         "EIE's format, expected": [expected_bytes(one) for one in zeros],

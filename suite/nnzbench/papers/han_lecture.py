@@ -122,7 +122,7 @@ FIRST_SPARSE = 80
 
 
 def _printed_figure3(view: View) -> pd.DataFrame:
-    rows = view.data.problems.query("products == 'a100' and dtype == 'i8'")
+    rows = view.problems.query("products == 'a100' and dtype == 'i8'")
     return rows[["size", "products"]].assign(value=PRINTED)
 
 

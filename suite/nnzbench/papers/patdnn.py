@@ -104,7 +104,7 @@ def _counted(problem: Problem) -> dict[str, object]:
 
 def _counts(view: View) -> Rows:
     """What the reorder and the two eliminations of loads do, counted from the patterns (the paper's figure 14)."""
-    recorded = set(view.data.problems["problem"])
+    recorded = set(view.problems["problem"])
     chosen = [one for one in tables.load("patdnn") if one.label.endswith("top8_b1") and one.name in recorded]
     yield from map(_counted, chosen)
 

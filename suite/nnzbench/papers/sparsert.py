@@ -97,7 +97,7 @@ SIZES = ("row", "size", "level")
 
 def _spread(view: View) -> Rows:
     """One line per problem of table 1 and kernel: how far its instances are apart, hot."""
-    for row in each(spread(view.data, SIDES, SIZES).query("policy == 'hot'")):
+    for row in each(spread(view, SIDES, SIZES).query("policy == 'hot'")):
         yield {
             "problem": f"{row.row:02.0f}", "size": row.size, "zeros (%)": f"{row.level:g}", "kernel": row.subject,
             "instances": str(row.instances), "mean µs": f"{row.mean_us:.2f}",
@@ -106,7 +106,7 @@ def _spread(view: View) -> Rows:
 
 
 def _answer(view: View) -> str:
-    hot = spread(view.data, SIDES, SIZES).query("policy == 'hot'")
+    hot = spread(view, SIDES, SIZES).query("policy == 'hot'")
     said = [
         f"**{100 * some['deviation'].median():.1f} %** (at most {100 * some['deviation'].max():.1f}) in {name}"
         for name, some in hot.groupby("subject", sort=False)
@@ -148,7 +148,7 @@ def _printed_table1(view: View) -> pd.DataFrame:
     """Table 1's own speed-ups over cuBLAS."""
     table = published.read("sparsert_table1_spmm", ("problem", "sparsity", "speedup"))
     labels = table["problem"].map("{:02}".format)
-    sizes = view.data.problems.drop_duplicates("label").set_index("label")["size"]
+    sizes = view.problems.drop_duplicates("label").set_index("label")["size"]
     return table.assign(label=labels, level=100 * table["sparsity"], size=labels.map(sizes), value=table["speedup"])
 
 
@@ -245,7 +245,7 @@ def sparsert_table1() -> Page:
 
 def _printed_table3(view: View) -> pd.DataFrame:
     """Table 3's speed-ups over cuDNN, by the label that a convolution of that shape has here."""
-    labels = {row.shape: row.label for row in each(view.data.problems)}
+    labels = {row.shape: row.label for row in each(view.problems)}
     sizes = ["batch", "in_channels", "image", "out_channels", "filter", "padding"]
     table = published.read("sparsert_table3_conv", (*sizes, "sparsity", "speedup"))
     shapes = [

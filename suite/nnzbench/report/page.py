@@ -35,24 +35,13 @@ NEAR_LEVEL = 0.25
 """Points by which counted zeros may be off a level before they are told beside it."""
 
 
-class View:
+class View(Data):
     """One experiment on one GPU as its page sees it."""
 
     def __init__(self, results: ResultSet, attributes: str = "") -> None:
-        self.results = results
-        self.data = Data(results, attributes)
+        super().__init__(results, attributes)
         self.gpu = gpu_name(results.gpu, results.environment)
         self._asked: dict[tuple[Comparison, Data], pd.DataFrame] = {}
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One line per record that counts."""
-        return self.results.frame
-
-    @property
-    def policies(self) -> list[str]:
-        """Policies with a time, hot first."""
-        return self.data.policies
 
     @property
     def policy(self) -> str:
@@ -62,16 +51,14 @@ class View:
     def recorded(self, selectors: Sequence[Selector]) -> tuple[Selector, ...]:
         """Those that have a time."""
         have = {name for name, _ in present(self.frame)}
-        return tuple(
-            one for one in selectors if (not one.kernels or have & set(one.kernels)) and len(self.data.times(one))
-        )
+        return tuple(one for one in selectors if (not one.kernels or have & set(one.kernels)) and len(self.times(one)))
 
     def compare(self, asked: Comparison, data: Data | None = None) -> pd.DataFrame:
         """Facts, with the attributes `by` as columns; what is asked here ends in `facts.csv`.
 
         `data`: what to compare where it is more than the page's own records.
         """
-        key = (asked, data or self.data)
+        key = (asked, data or self)
         if key not in self._asked:
             self._asked[key] = table.compare(key[1], asked)
         return self._asked[key]
@@ -79,8 +66,8 @@ class View:
     def cells(self, selectors: Sequence[Selector], group: Group = ALL, policy: str = "") -> pd.DataFrame:
         """Times of problems of a group with their attributes, and tflops, roofline (percent), memory_mb, subject; of
         one policy or of all."""
-        rows = self.data.cells(selectors)
-        rows = rows[rows["problem"].isin(self.data.of(group)["problem"])]
+        rows = super().cells(selectors)
+        rows = rows[rows["problem"].isin(self.of(group)["problem"])]
         rows = rows[rows["policy"] == policy] if policy else rows
         return rows.assign(
             tflops=rows["gflops"] / 1e3, roofline=100 * rows["limit_share"], memory_mb=rows["memory_bytes"] / 1e6
@@ -88,7 +75,7 @@ class View:
 
     def counted(self, group: Group) -> str:
         """`95.0 to 96.0 % as counted`: the zeros of a group's problems; empty where they are those that it names."""
-        found = self.data.of(group)
+        found = self.of(group)
         zeros = 100 * found["sparsity"][~found["label"].map(group.dense_part).astype(bool)]
         if group.level is None or zeros.empty or (zeros - group.level).abs().max() < NEAR_LEVEL:
             return ""
@@ -96,7 +83,7 @@ class View:
 
     def names(self) -> dict[str, str]:
         """What to call each problem: its label, with its size where several sizes have that label."""
-        found = self.data.problems
+        found = self.problems
         sizes = found.groupby("label")["size"].nunique()
         return {row.problem: row.label if sizes[row.label] == 1 else f"{row.label} {row.size}" for row in each(found)}
 

@@ -141,7 +141,7 @@ def order_of(view: View, attribute: str, values: pd.DataFrame, series: Sequence[
         return [one.label for one in series if one.label in have]
     if pd.api.types.is_numeric_dtype(values[attribute]):
         return sorted(have)
-    return [one for one in dict.fromkeys(view.data.problems[attribute]) if one in have]
+    return [one for one in dict.fromkeys(view.problems[attribute]) if one in have]
 
 
 def _rows(

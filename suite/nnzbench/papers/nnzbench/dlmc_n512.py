@@ -131,7 +131,7 @@ def groups() -> tuple[Group, ...]:
 
 def zeros(view: View) -> pd.DataFrame:
     """Percent of zeros, as counted, of the matrices recorded by the level that they are named after."""
-    found = view.data.problems.assign(zeros=100 * view.data.problems["sparsity"]).groupby("pruned")["zeros"]
+    found = view.problems.assign(zeros=100 * view.problems["sparsity"]).groupby("pruned")["zeros"]
     table = found.agg(["count", "min", "mean", "max"]).reset_index()
     heads = ["named", "matrices", "least zeros (%)", "mean (%)", "most (%)"]
     return table.assign(pruned=[f"{100 * one:g} %" for one in table["pruned"]]).set_axis(heads, axis=1)
@@ -139,13 +139,13 @@ def zeros(view: View) -> pd.DataFrame:
 
 def _printed_sputnik(view: View) -> pd.DataFrame:
     """Dense over Sputnik's time on the four GPUs."""
-    found = published_gains(whole(view.data)).query("library == 'sputnik'")
+    found = published_gains(whole(view)).query("library == 'sputnik'")
     return pd.DataFrame({"pruned": found["level"], "value": found["gain"]})
 
 
 def _gains(view: View) -> Rows:
     """A line per GPU and library: dense over sparse time by level, and how many matrices are faster sparse."""
-    found = published_gains(whole(view.data))
+    found = published_gains(whole(view))
     for (gpu, library), some in found.groupby(["gpu", "library"], sort=False):
         wins = f"{some['faster_than_cublas'].sum():g} of {some['count'].sum()}"
         line = {f"{100 * row.level:g} %": float(row.gain) for row in each(some.sort_values("level"))}

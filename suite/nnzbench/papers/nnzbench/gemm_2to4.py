@@ -68,9 +68,9 @@ def _gains(view: View | None = None) -> pd.DataFrame:
 
 def _looped(view: View) -> Rows:
     """Times of the policy `loop`, as the published ones were taken, over hot ones: geometric means, and how many."""
-    tokens = view.data.problems.set_index("problem")["n"]
+    tokens = view.problems.set_index("problem")["n"]
     for side in (one for math in TYPES for one in (best_dense(math), kernel("cusparselt", math))):
-        us = view.data.times(side).pivot(index="problem", columns="policy", values="median_us")
+        us = view.times(side).pivot(index="problem", columns="policy", values="median_us")
         us = us.reindex(columns=["hot", "loop"]).dropna()
         over = pd.Series(list(map(times_as_fast, us["hot"], us["loop"])), index=us.index, dtype=float)
         cells = {n: f"{geometric_mean(some):.2f} ({len(some)})" for n, some in over.groupby(tokens.reindex(us.index))}

@@ -237,7 +237,7 @@ def over_int4_bytes(view: View, sizes: Group, n: int) -> float:
     """How many times as fast the best sparse kernel is at 90 % zeros as an INT4 product's bytes; NaN for no time."""
     if (found := _int4_floor(view)) is None:
         return math.nan
-    mine = found[found["layer"].isin(view.data.of(sizes)["layer"]) & (found["columns"] == str(n))]
+    mine = found[found["layer"].isin(view.of(sizes)["layer"]) & (found["columns"] == str(n))]
     return geometric_mean(map(times_as_fast, mine[written_here("f16").label], mine[INT4_FLOOR]))
 
 

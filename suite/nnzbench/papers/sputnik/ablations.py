@@ -259,7 +259,7 @@ def _even(one: Selector) -> Selector:
 
 def _over_even(view: View) -> pd.DataFrame:
     """Facts of each kernel over itself on rows of equal length, with their `CoV` and `kernel`."""
-    covs = [str(label).removeprefix("cov") for label in view.data.problems["label"]]
+    covs = [str(label).removeprefix("cov") for label in view.problems["label"]]
     groups = {_at(cov).label: cov for cov in covs}
     parts = [
         view.compare(Comparison((one,), (_even(one),), tuple(map(_at, covs)))).assign(kernel=one.label)

@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 def draw(figure: Map, view: View, title: str) -> Drawing | None:
     """The map under its title; None where the page's experiment has no cell of it."""
-    found = cells(nearby.layers(view.data))
+    found = cells(nearby.layers(view))
     found = found[(found["math"] == figure.math) & (found["policy"] == figure.policy)]
     panels = {size: found[(found["rows"] == size[0]) & (found["inner"] == size[1])] for size in SIZES}
     panels = {size: some for size, some in panels.items() if len(some)}

@@ -94,24 +94,24 @@ def part(page: Page, view: View) -> Part | None:
         return None
     first = page.baseline or (page.comparison.baselines[0] if page.comparison else None)
     baselines = [first.label if first else "", *(one.label for one in BASELINES)]
-    facts = pairs(view.data, mine, [one for one in (first, *BASELINES) if one])
+    facts = pairs(view, mine, [one for one in (first, *BASELINES) if one])
     keys = zip(*(facts[name] for name in ("problem", "subject", "policy", "baseline")), strict=True)
     over = dict(zip(keys, facts["ratio"], strict=True))
     there = set(facts["baseline"])
     paper, printed = _printed(page, view)
     timed = view.frame[view.frame["median_us"].notna() & view.frame["policy"].isin(POLICIES)]
     flops = dict(zip(timed["problem"], timed["flops"], strict=True))
-    known = view.data.problems[view.data.problems["problem"].isin(list(flops))]
+    known = view.problems[view.problems["problem"].isin(list(flops))]
     places = {name: at for at, name in enumerate(known["problem"])}
     problems = [
         (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), int(flops[row.problem]),
          printed.get(row.problem))
         for row in each(known)
     ]  # fmt: skip
-    best = view.data.times(BEST)
+    best = view.times(BEST)
     best_rows = set(zip(best["problem"], best["policy"], best["kernel"], best["variant"], strict=True))
     chosen = {one.label: one for one in mine}
-    cells = view.data.cells(mine)
+    cells = view.cells(mine)
     rows: list[tuple[Any, ...]] = []
     for row in each(cells.loc[cells["policy"].isin(POLICIES), _OF_ROW]):
         shown = chosen[row.subject]
@@ -129,7 +129,7 @@ def part(page: Page, view: View) -> Part | None:
         )
     shown_baselines = [one if one in there else None for one in baselines]
     results = view.results
-    return Part(results.experiment, results.gpu, shown_baselines, paper, problems, rows, nearby.layers(view.data))
+    return Part(results.experiment, results.gpu, shown_baselines, paper, problems, rows, nearby.layers(view))
 
 
 def collect(parts: Sequence[Part], gpus: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _series(view: View) -> list[Selector]:
     """Every kernel in every arithmetic, and its own first choice where it has one."""
     found = kernels_in(view.frame)
     first = (kernel(one.kernel, one.math, DEFAULT) for one in found)
-    return [*found, *(one for one in first if len(view.data.times(one)))]
+    return [*found, *(one for one in first if len(view.times(one)))]
 
 
 def _printed(page: Page, view: View) -> tuple[str, dict[str, float]]:
@@ -188,8 +188,8 @@ def _printed(page: Page, view: View) -> tuple[str, dict[str, float]]:
             continue
         made = figure.printed.make(view)
         keys = [one for one in (figure.x, figure.panels) if one in made]
-        if set(keys) <= set(view.data.problems) and not made.duplicated(keys).any():  # a number of one problem
-            found = view.data.problems.merge(made[[*keys, "value"]], on=keys)
+        if set(keys) <= set(view.problems) and not made.duplicated(keys).any():  # a number of one problem
+            found = view.problems.merge(made[[*keys, "value"]], on=keys)
             return figure.printed.label, {row.problem: float(f"{row.value:.4g}") for row in each(found)}
     return "", {}
 

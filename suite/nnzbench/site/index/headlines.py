@@ -162,7 +162,7 @@ def _experiment(line: Line) -> str:
 
 def _words(line: Line, views: Mapping[str, View]) -> str:
     groups = [one.asked.groups[0] for one in line.cells if one] if "{" in line.layers else []
-    labels = {str(label) for one in groups for label in views[_experiment(line)].data.of(one)["label"]}
+    labels = {str(label) for one in groups for label in views[_experiment(line)].of(one)["label"]}
     return line.layers.format(models=", ".join(sorted({label.partition("_kv")[0] for label in labels})))
 
 
@@ -171,12 +171,12 @@ def _again(views: Mapping[str, View]) -> list[float]:
     same weights and columns, in an experiment of another run."""
     found = []
     for view in views.values() if TWICE in views else ():
-        ratios = pairs(view.data, (written_here("f16"),), (FP16,))
+        ratios = pairs(view, (written_here("f16"),), (FP16,))
         ratios = ratios[(ratios["policy"] == "stream") & ratios["tuned"]]
         of = view.frame.loc[view.frame["pattern_hash"] != "", ["problem", "pattern_hash", "n"]].drop_duplicates(
             "problem"
         )
-        ratios = ratios.merge(of).merge(view.data.problems[["problem", "level"]])
+        ratios = ratios.merge(of).merge(view.problems[["problem", "level"]])
         found.append(ratios[ratios["n"].isin(WIDTHS) & ratios["level"].isin(LEVELS)].assign(of=view.results.experiment))
     if not found:
         return []

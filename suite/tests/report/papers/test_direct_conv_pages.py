@@ -34,7 +34,7 @@ def test_the_method_is_its_fastest_sub_batch_given_a_padded_image(tmp_path: Path
     for figure, dtype in zip(page.figures, ("f32", "f16"), strict=True):
         printed = figure.printed.make(view)
         keys = ["label", "level"] if "label" in printed else ["layer", "pattern"]
-        problems = view.data.problems[view.data.problems["dtype"] == dtype]
+        problems = view.problems[view.problems["dtype"] == dtype]
         assert len(printed.merge(problems[keys].drop_duplicates(), on=keys)) == len(printed) > 0
     if number == 8:
         found = direct_conv._gains8("f32", view).set_index(["label", "level"])["value"]

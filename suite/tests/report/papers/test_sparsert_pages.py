@@ -55,7 +55,7 @@ def test_the_same_problems_at_both_levels_are_paired(tmp_path: Path) -> None:
 def test_the_papers_speedups_stand_at_the_problems_labels(tmp_path: Path) -> None:
     view = view_of(tmp_path, "sparsert_table1", TABLE1)
     printed = sparsert._printed_table1(view)
-    here = view.data.problems[["label", "level"]]
+    here = view.problems[["label", "level"]]
     assert len(printed.merge(here, on=["label", "level"])) == len(here) == 31
     assert printed.set_index(["label", "level"])["value"]["01", 90.0] == 4.3
 
