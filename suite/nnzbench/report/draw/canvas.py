@@ -98,30 +98,32 @@ def grid(
     draw: Callable[[Axes, Any, Any], None],
     left: float = LEFT_IN,
     share: str = "",
+    wide: float = WIDTH_IN,
 ) -> Drawing:
     """A panel for each row and column, drawn by `draw`; `heights` in inches, `left` room for the first one's labels.
 
     What an axis shows is told once, left of a row and below a column; `share`: `y` where so are the ticks on the left.
     """
-    left = min(left, WIDTH_IN * 2 / 3)  # a recorded name may be of any length
-    titles, lines = textwrap.wrap(title, TITLE_LETTERS), textwrap.wrap(caption, LETTERS)
+    left = min(left, wide * 2 / 3)  # a recorded name may be of any length
+    letters, title_letters = (int(most * wide / WIDTH_IN) for most in (LETTERS, TITLE_LETTERS))
+    titles, lines = textwrap.wrap(title, title_letters), textwrap.wrap(caption, letters)
     below = HEAD_IN + 0.2 * (len(titles) - 1)
     head = below + CAPTION_IN * len(lines)
-    per_line = max(1, min(len(legend), int(LETTERS / max((len(one) + 6 for one in legend), default=10))))
+    per_line = max(1, min(len(legend), int(letters / max((len(one) + 6 for one in legend), default=10))))
     foot = LEGEND_LINE_IN * math.ceil(len(legend) / per_line) + 0.08
     height = head + sum(heights) + len(rows) * (GAP_IN + FOOT_IN) + LABEL_IN + foot
-    figure = Drawing(figsize=(WIDTH_IN, height))
+    figure = Drawing(figsize=(wide, height))
     figure.text(0.01, 1 - 0.08 / height, "\n".join(titles), fontsize=11.5, fontweight="bold", va="top")
     figure.text(0.01, 1 - below / height, "\n".join(lines), fontsize=8.5, color=MUTED, va="top")
     between = 0.18 if share == "y" else 0.55
-    width = (WIDTH_IN - left - RIGHT_IN - between * (len(columns) - 1)) / len(columns)
+    width = (wide - left - RIGHT_IN - between * (len(columns) - 1)) / len(columns)
     top = head
     for at, row in enumerate(rows):
         top += GAP_IN
         for place, column in enumerate(columns):
             start = left + place * (width + between)
             bottom = 1 - (top + heights[at]) / height
-            axis = figure.add_axes((start / WIDTH_IN, bottom, width / WIDTH_IN, heights[at] / height))
+            axis = figure.add_axes((start / wide, bottom, width / wide, heights[at] / height))
             draw(axis, row, column)
             named = axis.get_title("left")
             axis.set_title(named, fontsize=min(9.5, 9.5 * width / (LETTER_IN * max(len(named), 1))), pad=4)
@@ -135,6 +137,14 @@ def grid(
     if legend:
         figure.legend(list(legend.values()), list(legend), loc="lower center", ncols=per_line, fontsize=8.5)
     return figure
+
+
+def names_down(axis: Axes, names: Sequence[str]) -> None:
+    """Names from top to bottom, at 0, 1, ...; every other one is shaded."""
+    for y in range(0, len(names), 2):
+        axis.axhspan(y - 0.5, y + 0.5, color=style.BAND, lw=0, zorder=0)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_yticks(range(len(names)), names, fontsize=8.5)
 
 
 def scale(axis: Axes, value: str, along: str, values: Iterable[float]) -> None:

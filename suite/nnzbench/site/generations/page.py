@@ -16,8 +16,8 @@ from nnzbench.core import paths
 from nnzbench.core.gpus import Peaks, data_sheets, median_peaks, peaks_of
 from nnzbench.data.problems.problem import stem_of
 from nnzbench.report.draw import style
-from nnzbench.report.draw.canvas import Look, grid, scale
-from nnzbench.report.draw.style import BAND, GPU_COLOURS
+from nnzbench.report.draw.canvas import Look, grid, names_down, scale
+from nnzbench.report.draw.style import GPU_COLOURS
 from nnzbench.report.render import FOLDED, cut
 from nnzbench.report.tables import MARK, ratio_text
 from nnzbench.report.text import GAP, environment, gpu_name, markdown, number, share
@@ -283,10 +283,7 @@ def _legend(looks: Mapping[GpuKey, Look], names: Names) -> dict[str, Any]:
 def _lanes(axis: Axes, marks: Sequence[tuple[str, Any]], order: Sequence[Any]) -> dict[tuple[str, Any], float]:
     """Names groups from top to bottom; gives each mark (group, whose it is) a height beside its group's others."""
     groups = list(dict.fromkeys(group for group, _ in marks))
-    for y in range(0, len(groups), 2):
-        axis.axhspan(y - 0.5, y + 0.5, color=BAND, lw=0, zorder=0)
-    axis.set_ylim(len(groups) - 0.5, -0.5)
-    axis.set_yticks(range(len(groups)), groups, fontsize=8.5)
+    names_down(axis, groups)
     found: dict[tuple[str, Any], float] = {}
     for y, group in enumerate(groups):
         mine = sorted({whose for one, whose in marks if one == group}, key=order.index)

@@ -12,7 +12,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.core.gpus import Gpu, gpus
 from nnzbench.data.problems import tables
@@ -21,7 +20,8 @@ from nnzbench.papers.nnzbench import gemm_2to4
 from nnzbench.papers.predict import holdouts, published
 from nnzbench.papers.predict.model import FEWEST, transfer
 from nnzbench.papers.predict.records import cannot
-from nnzbench.report.draw.style import BAND, INK
+from nnzbench.report.draw.canvas import grid, names_down, scale
+from nnzbench.report.draw.style import INK
 from nnzbench.report.published import read
 from nnzbench.report.tables import ratio_text
 from nnzbench.report.text import GAP, folded, markdown, number
@@ -251,42 +251,21 @@ def figure(gains: pd.DataFrame, fact: str, title: str) -> Figure | None:
         return None
     types = [one for one in gemm_2to4.TYPES if one in set(rows["math"])]
     places = {one: _places(rows[rows["math"] == one]) for one in types}
+
+    def draw(axis: Axes, math_class: str, _: None) -> None:
+        names_down(axis, [short(gpu) for gpu, _ in places[math_class]])
+        for row in each(rows[rows["math"] == math_class]):
+            place = places[math_class].index((row.gpu, row.how))
+            axis.add_line(_line(TOKEN_COLOURS[row.tokens], row.how, [row.ratio], [place]))
+        scale(axis, "ratio", "x", rows.loc[rows["math"] == math_class, "ratio"])
+        axis.set_title(MATHS[math_class], pad=4)
+
+    legend = {f"{tokens:,} tokens": _line(colour, "measured") for tokens, colour in TOKEN_COLOURS.items()}
+    legend |= {kind: _line(INK, kind) for kind in HOW}
     heights = [ROW_IN * len(places[one]) for one in types]
-    head, gap, foot = 0.5, 0.5, 0.75
-    height = head + sum(heights) + gap * len(types) + foot
-    drawn = Figure(figsize=(WIDTH_IN, height))
-    drawn.text(0.02, 1 - 0.1 / height, title, fontsize=10.5, fontweight="bold", va="top")
-    top = head
-    for one, tall in zip(types, heights, strict=True):
-        box = (LEFT_IN / WIDTH_IN, 1 - (top + tall) / height, 1 - (LEFT_IN + 0.15) / WIDTH_IN, tall / height)
-        _panel(drawn.add_axes(box), rows[rows["math"] == one], places[one], MATHS[one])
-        top += tall + gap
-    lines = [_line(colour, "measured", f"{tokens:,} tokens") for tokens, colour in TOKEN_COLOURS.items()]
-    drawn.legend(handles=lines, loc="lower center", ncols=2, fontsize=8.5, bbox_to_anchor=(0.3, 0))
-    kinds = [_line(INK, kind, kind) for kind in HOW]
-    drawn.legend(handles=kinds, loc="lower center", ncols=1, fontsize=8.5, bbox_to_anchor=(0.83, 0))
-    return drawn
+    return grid(types, [None], heights, title, "", legend, draw, LEFT_IN, wide=WIDTH_IN)
 
 
-def _line(colour: str, kind: str, label: str, xs: Sequence[float] = (), ys: Sequence[float] = ()) -> Line2D:
+def _line(colour: str, kind: str, xs: Sequence[float] = (), ys: Sequence[float] = ()) -> Line2D:
     face = "white" if kind == "published" else colour
-    return Line2D(xs, ys, color=colour, marker=MARKERS[kind], mfc=face, mec=colour, ms=5.5, ls="", label=label)
-
-
-def _panel(axis: Axes, rows: pd.DataFrame, places: Sequence[tuple[str, str]], name: str) -> None:
-    for y in range(0, len(places), 2):
-        axis.axhspan(y - 0.5, y + 0.5, color=BAND, lw=0, zorder=0)
-    for row in each(rows):
-        place = places.index((row.gpu, row.how))
-        axis.add_line(_line(TOKEN_COLOURS[row.tokens], row.how, "", [row.ratio], [place]))
-    low, high = min(0.9, float(rows["ratio"].min()) * 0.95), max(2.1, float(rows["ratio"].max()) * 1.05)
-    axis.set_xscale("log")
-    axis.set_xlim(low, high)
-    axis.xaxis.set_major_locator(FixedLocator([one for one in (0.25, 0.5, 0.7, 1, 1.4, 2, 3, 4) if low <= one <= high]))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.axvline(1, color=INK, lw=1.0)
-    axis.set_ylim(len(places) - 0.5, -0.5)
-    axis.set_yticks(range(len(places)), [short(gpu) for gpu, _ in places], fontsize=8.5)
-    axis.tick_params(axis="x", labelsize=8.5)
-    axis.set_title(name, loc="left", fontsize=9.5, pad=3)
+    return Line2D(xs, ys, color=colour, marker=MARKERS[kind], mfc=face, mec=colour, ms=5.5, ls="")
