@@ -9,6 +9,7 @@ from nnzbench.core import paths
 from nnzbench.core.gpus import gpus
 from nnzbench.papers.nnzbench import gemm_2to4
 from nnzbench.papers.predict import holdouts, published
+from nnzbench.report.draw import style
 from nnzbench.results.result_set import load
 from nnzbench.site.generations import products
 
@@ -80,7 +81,8 @@ def test_products_timed_on_a_gpu_calibrate_those_that_were_not():
 
 
 def test_figures_are_narrow_and_tell_ways_of_knowing_apart(found):
-    drawn = products.figure(found[1], "2:4", "2:4 over dense")
+    with style.styled():
+        drawn = products.figure(found[1], "2:4", "2:4 over dense")
     assert drawn.get_figwidth() * 72 < 420
     marks = {line.get_marker() for axis in drawn.axes for line in axis.lines}
     assert marks >= {"o", "x"}
