@@ -5,6 +5,7 @@ Failures are rows with a reason; the run goes on, unless the device itself is lo
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 import itertools
 import time
@@ -14,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nnzbench.bench.attempts import CHECK, Attempts, Counts
 from nnzbench.bench.phases import ON_GPU
@@ -52,6 +54,8 @@ class Choice:
     uniform: bool = False
     """Uniformly random patterns of the same sizes and levels instead."""
     resume: bool = False
+    before: datetime.datetime | None = None
+    """With `resume`: what was recorded before then is measured again."""
     overwrite: bool = False
     candidates: int | None = None
     """Most candidates of a kernel on one problem; None for all, or for `QUICK_CANDIDATES` of a quick run."""
@@ -121,12 +125,12 @@ def opened(
                 progress.note(f"{one.name}: nothing matches what was asked for; skipped")
                 continue
             policies = policies_of(one, session, choice) or (CHECK,)
-            again = {
-                (p.name, p.dtype, name, policy) for p, some in work if whole for name in some for policy in policies
-            }
-            asks = None if choice.yes else partial(rows_left_out, again, session.device.name, choice.limit)
+            contests = {(p.name, p.dtype, name, policy) for p, some in work for name in some for policy in policies}
+            again, device = contests if whole else frozenset[Contest](), session.device.name
+            asks = None if choice.yes else partial(rows_left_out, again, device, choice.limit)
+            stale = partial(is_older, choice.before, contests, device) if choice.before else None
             results = Results(
-                place(one.name), choice.resume, choice.overwrite, session.environment, progress.note, asks
+                place(one.name), choice.resume, choice.overwrite, session.environment, progress.note, asks, stale
             )
             planned.append((one, Run(one, session, folders.enter_context(results), choice), work))
         yield planned
@@ -186,9 +190,21 @@ def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tup
     return () if session.device.timer is None else choice.policies or experiment.policies
 
 
-def rows_left_out(
-    contests: Set[tuple[str, str, str, str]], device: str, limit: int | None, rows: Iterable[Record]
-) -> int:
+Contest = tuple[str, str, str, str]
+"""Problem, dtype, kernel and policy."""
+
+
+def is_older(
+    before: datetime.datetime, contests: Set[Contest], device: str, row: Record, snapshot: Mapping[str, Any]
+) -> bool:
+    """Whether a row is of one of the contests, and its session began before that time or is not told."""
+    if row.device != device or (row.problem, row.dtype, row.kernel, row.policy) not in contests:
+        return False
+    recorded = snapshot.get("recorded_at")
+    return not recorded or datetime.datetime.fromisoformat(recorded) < before
+
+
+def rows_left_out(contests: Set[Contest], device: str, limit: int | None, rows: Iterable[Record]) -> int:
     """How many of the recorded rows a run has no counterpart of.
 
     Those of another device, or of a problem, dtype, kernel and policy that are not in `contests`; and of a run that

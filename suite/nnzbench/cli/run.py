@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +47,7 @@ REASONS = 5
 """That a run ends with, where something failed."""
 
 
-AS_ASKED = ("policies", "dtypes", "quick", "candidates", "uniform", "resume", "overwrite", "yes")
+AS_ASKED = ("policies", "dtypes", "quick", "candidates", "uniform", "resume", "before", "overwrite", "yes")
 """What a choice has as the command line says it."""
 
 
@@ -66,6 +67,8 @@ class Request(SimpleNamespace):
             f"--report redraws the page of <gpu>/<experiment>/, and {other} records into a folder below it: leave "
             "--report away": self.report and (self.standin or self.uniform or self.target_arch),
             "--json prints what the run did and nothing else: leave --report away": self.as_json and self.report,
+            "--before is of what is recorded: add --resume": self.before and not self.resume,
+            "--before is a time that has passed": self.before and self.before > datetime.now(timezone.utc),
             "--yes answers what --overwrite asks, and says nothing alone": self.yes and not self.overwrite,
             "--device cpu checks and times nothing: leave --policy away": self.policies and self.device == "cpu",
             f"--target-arch {self.target_arch} checks and times nothing: leave --policy away": self.policies
@@ -154,6 +157,13 @@ class Request(SimpleNamespace):
 )
 @click.option("--workers", type=click.IntRange(1), help="With --cluster local or slurm: how many to start.")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
+@click.option(
+    "--before",
+    type=click.DateTime(),
+    callback=lambda ctx, param, time: time and time.astimezone(),
+    metavar="TIME",
+    help="With --resume: what was recorded before this day or time is measured again.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
 @click.option(

@@ -1,5 +1,6 @@
 """The folder of a run: what is gone on with, what is kept after an end, and that one run at a time writes there."""
 
+import datetime
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,10 @@ from small_sweeps import PEAKS, Notes, experiment, rows, sweep
 
 from nnzbench.bench.session import Session
 from nnzbench.bench.sweep import Choice, run_experiment
+from nnzbench.core import paths
 from nnzbench.kernels import registry
-from nnzbench.results.records.beside import TUNING, Tuning
+from nnzbench.results.records import older
+from nnzbench.results.records.beside import MEMORY, TUNING, Memory, Tuning
 from nnzbench.results.records.folder import Results
 from nnzbench.results.records.record import RecordError
 
@@ -208,3 +211,106 @@ def test_the_lock_is_no_link(tmp_path):
     with pytest.raises(RecordError, match=r"\.lock is a link"):
         sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
     assert victim.read_text() == "mine"
+
+
+MONDAY, TUESDAY, WEDNESDAY = (datetime.datetime(2026, 11, day, tzinfo=datetime.timezone.utc) for day in (2, 3, 4))
+AGAIN = Choice(resume=True, before=TUESDAY, kernels=("fake",))
+
+
+def recorded_on(tmp_path, day, kernel, *others, choice=None):
+    exp = experiment(kernel, *others)
+    return sweep(tmp_path, kernel, *others, exp=exp, choice=choice, recorded_at=day.isoformat())
+
+
+def times(tmp_path):
+    """By problem, kernel, variant and policy; each row once."""
+    found = {row.key[1:2] + row.key[3:5] + row.key[6:]: row.median_us for row in rows(tmp_path)}
+    assert len(found) == len(rows(tmp_path))
+    return found
+
+
+def test_what_was_recorded_before_a_time_is_measured_again_once(tmp_path):
+    """Of the kernels that are asked for, whose candidates may be others now; what is left is told of as before."""
+    mine, other = FakeKernel(variants={"a": (5.0, ""), "b": (6.0, "")}), FakeKernel("other", {"v": (3.0, "")})
+    recorded_on(tmp_path, MONDAY, mine, other)
+    for variant in "ab":
+        MEMORY.add(tmp_path / "out", Memory("p0", "f32", "fake", variant, "cupy", 0, 2, 1))
+    before, mine.variants = times(tmp_path), {"b": (4.0, ""), "c": (7.0, "")}
+    assert recorded_on(tmp_path, WEDNESDAY, mine, other, choice=AGAIN).counts.rows == {"ok": 8}
+    wanted = {key: us for key, us in before.items() if key[1] == "other"}
+    wanted |= {
+        (p, "fake", v, policy): us
+        for p in ("p0", "p1")
+        for v, us in (("b", 4.0), ("c", 7.0))
+        for policy in ("hot", "cold")
+    }
+    assert times(tmp_path) == wanted
+    assert {row.variant for row in rows(tmp_path) if row.selected and row.kernel == "fake"} == {"b"}
+    assert len(TUNING.read(tmp_path / "out")) == 4
+    assert not MEMORY.read(tmp_path / "out")
+    assert not (tmp_path / "out" / older.OLDER).exists()
+    for choice in (AGAIN, Choice(resume=True)):
+        assert recorded_on(tmp_path, WEDNESDAY, mine, other, choice=choice).counts.rows == {}
+
+
+@pytest.mark.parametrize("left_out", [{"problems": ("p1",)}, {"policies": ("cold",)}, {"dtypes": ("f16",)}])
+def test_other_rows_of_before_a_time_stay(tmp_path, left_out):
+    mine = FakeKernel(variants={"a": (5.0, "")})
+    recorded_on(tmp_path, MONDAY, mine)
+    before, mine.variants = times(tmp_path), {"a": (4.0, "")}
+    recorded_on(tmp_path, WEDNESDAY, mine, choice=replace(AGAIN, **left_out))
+    problems, policies = left_out.get("problems", ("p0", "p1")), left_out.get("policies", ("hot", "cold"))
+    asked = {key for key in before if key[0] in problems and key[3] in policies and "dtypes" not in left_out}
+    assert times(tmp_path) == {key: 4.0 if key in asked else us for key, us in before.items()}
+    assert recorded_on(tmp_path, WEDNESDAY, mine, choice=Choice(resume=True)).counts.rows == {}
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_run_that_ends_while_it_measures_again_loses_no_row(tmp_path, after):
+    mine = FakeKernel(variants={"a": (5.0, ""), "b": (6.0, "")})
+    recorded_on(tmp_path, MONDAY, mine)
+    before, tried = times(tmp_path), len(mine.prepared)
+    mine.variants = {"a": (3.0, ""), "b": (4.0, "")}
+
+    def interrupt():
+        if len(mine.prepared) > tried + after:
+            raise KeyboardInterrupt
+
+    mine.after_prepare = interrupt
+    if after < 4:
+        with pytest.raises(KeyboardInterrupt):
+            recorded_on(tmp_path, WEDNESDAY, mine, choice=AGAIN)
+    there = times(tmp_path)
+    assert there.keys() == before.keys()
+    assert sum(us < 5.0 for us in there.values()) == (2 * after if after < 4 else 0)
+    mine.after_prepare = lambda: None
+    assert recorded_on(tmp_path, WEDNESDAY, mine, choice=AGAIN).counts.rows == {"ok": 8 - 2 * after if after < 4 else 8}
+    assert set(times(tmp_path).values()) == {3.0, 4.0}
+
+
+@pytest.mark.parametrize("written", range(10))
+def test_a_crash_while_rows_are_moved_loses_none_and_leaves_none_twice(tmp_path, monkeypatch, written):
+    mine = FakeKernel(variants={"a": (5.0, "")})
+    recorded_on(tmp_path, MONDAY, mine)
+    MEMORY.add(tmp_path / "out", Memory("p0", "f32", "fake", "a", "cupy", 0, 2, 1))
+    before, count, replacing = times(tmp_path), 0, paths.replacing
+
+    def crash(path):
+        nonlocal count
+        count += 1
+        if count > written:
+            raise OSError("the disk is gone")
+        return replacing(path)
+
+    monkeypatch.setattr(paths, "replacing", crash)
+    mine.variants = {"a": (4.0, "")}
+    crashed = False
+    try:
+        recorded_on(tmp_path, WEDNESDAY, mine, choice=AGAIN)
+    except OSError:
+        crashed = True
+    monkeypatch.setattr(paths, "replacing", replacing)
+    recorded_on(tmp_path, WEDNESDAY, mine, choice=Choice(resume=True))
+    assert times(tmp_path).keys() == before.keys()
+    assert crashed or set(times(tmp_path).values()) == {4.0}
+    assert not (tmp_path / "out" / older.OLDER).exists()

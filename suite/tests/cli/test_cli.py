@@ -52,6 +52,7 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     assert again.exit_code == 2
     assert "--resume to go on or --overwrite" in again.output
     assert "nothing new" in invoke("run", "small", "--resume").output
+    assert "nothing new" in invoke("run", "small", "--resume", "--before", "2026-11-02").output
     fewer = ("run", "small", "--overwrite", "--policy", "cold")
     refused = invoke(*fewer)
     assert refused.exit_code == 2

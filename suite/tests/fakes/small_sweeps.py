@@ -48,13 +48,13 @@ def experiment(*kernels, dtypes=("f32",), policies=("hot", "cold")):
     return Small("small", "", "", "", {kernel.name: dtypes for kernel in kernels}, policies=policies)
 
 
-def sweep(tmp_path, *kernels, device=None, choice=None, progress=None, exp=None):
+def sweep(tmp_path, *kernels, device=None, choice=None, progress=None, exp=None, **environment):
     device = device or FakeDevice()
     session = Session(
         device,
         {kernel.name: kernel for kernel in kernels},
         PEAKS,
-        {"driver": "1"},
+        {"driver": "1", **environment},
         device.timer.clock if device.timer else lambda: 0.0,
     )
     return run_experiment(

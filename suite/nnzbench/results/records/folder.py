@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import itertools
 import json
 import math
@@ -34,6 +35,7 @@ from nnzbench.results.records.beside import (
     tunings,
 )
 from nnzbench.results.records.describe import searched
+from nnzbench.results.records.older import OLDER, bring_back, set_aside
 from nnzbench.results.records.record import (
     COLUMNS,
     FLOORS,
@@ -132,6 +134,7 @@ class Results:
     """Rows are on disk as soon as they are added; leaving the `with` block marks the selected ones.
 
     `not_again` says how many of the rows that `overwrite` would delete the run does not bring again; None deletes all.
+    `stale` says, of a row and of its snapshot, whether `resume` is to measure it again.
 
     Raises `RecordError` where another run holds the folder, where records are there and neither `resume` nor
     `overwrite` is asked for, where `overwrite` would lose rows, where they can't be read, or where they are links.
@@ -145,6 +148,7 @@ class Results:
         environment: Mapping[str, Any],
         note: Callable[[str], None],
         not_again: Callable[[Sequence[Record]], int] | None = None,
+        stale: Callable[[Record, Mapping[str, Any]], bool] | None = None,
     ) -> None:
         self.folder = folder
         self.records_path = folder / JOURNAL
@@ -153,7 +157,7 @@ class Results:
         self._beside = tuple(folder / table.file for table in MEASURED)
         self._resume, self._overwrite, self._note = resume, overwrite, note
         self._lock = FileLock(folder / LOCK)
-        self._not_again = not_again
+        self._not_again, self._stale = not_again, stale
         self._snapshot, self._environment = environment, ""
         self._written: dict[str, str] = {}
         self.done: dict[Key, float | None] = {}
@@ -169,7 +173,14 @@ class Results:
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
-        refuse_links(self.folder / LOCK, self.records_path, self._published, *self._beside, *beside(self.folder))
+        refuse_links(
+            self.folder / LOCK,
+            self.folder / OLDER,
+            self.records_path,
+            self._published,
+            *self._beside,
+            *beside(self.folder),
+        )
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -195,6 +206,7 @@ class Results:
     ) -> None:
         try:
             if self.records_path.exists():
+                bring_back(self.records_path)
                 rows = read_frame(self.records_path)
                 marked = searched(rows, tunings(self.folder)).assign(selected=fastest(rows))
                 rewrite(self.records_path, {str(name): column for name, column in marked.items()})
@@ -218,6 +230,8 @@ class Results:
         last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
             renewed(self.records_path)
+            bring_back(self.records_path)
+            self._set_aside()
             for record in read_records(self.records_path):
                 self._has(record.key, record.median_us)
                 self.measured_in[record.problem, record.dtype] = record.environment
@@ -255,8 +269,18 @@ class Results:
         doubtful = (cut, last) if len(whole) < len(rows) else (cut,)
         return [row for row in whole if row.key[:3] not in doubtful]
 
+    def _set_aside(self) -> None:
+        stale, known = self._stale, functools.cache(self.snapshot)
+        if stale is not None:
+            count = set_aside(self.records_path, lambda row: stale(row, known(row.environment)))
+            self._note(f"{self.folder}: {count:,} rows are measured again")
+
     def _delete(self) -> None:
         """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
+        if (self.folder / OLDER).is_dir():
+            for path in (self.records_path, *self._beside):
+                drop_cut_off_line(path)
+            bring_back(self.records_path)
         gone = [path for path in (self.records_path, *beside(self.folder)) if path.exists()]
         if not gone:
             return
