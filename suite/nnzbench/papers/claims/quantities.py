@@ -115,8 +115,8 @@ class Records:
         problems = data.of(asked.group) if data else pd.DataFrame(columns=["source"])
         for side in (asked.subject, asked.baseline):
             if data and side and side.kernels:
-                rows = data.frame[data.frame["kernel"].isin(side.kernels)]
-                problems = problems[problems["problem"].isin(rows["problem"])]
+                ran = data.frame.loc[data.frame["kernel"].isin(side.kernels), "problem"].unique()
+                problems = problems[problems["problem"].isin(ran)]
         recorded = {str(source).partition(":")[2] for source in problems["source"]}
         while sample < len(recorded):
             more = len(tables.dlmc_sample(sample)) + 1
