@@ -17,7 +17,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import FEW_ZEROS, MOST_ROWS, Answer, Beside, Entry, Near, Width, ranked
-from nnzbench.advise.layer import Layer, Question, unfit
+from nnzbench.advise.layer import Layer, Question
 from nnzbench.advise.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, same
 from nnzbench.core.plan import Unsupported
@@ -441,13 +441,13 @@ class Takers:
         return self._known[key]
 
     def _ask(self, name: str, layer: Layer, problem: Problem) -> tuple[str, int | None]:
-        kernel = kernels()[name]
+        kernel, refuses = kernels()[name], about(name).refuses
         if about(name).weights_in_code and any(one == name and not self._known[one, n][0] for one, n in self._known):
             return "", None  # writing the program again for another width is slow, and tells nothing new
-        if name == "cusparselt":
-            return unfit(layer.matrix, problem.dtype), None
         try:
-            if isinstance(kernel, Kernel):
+            if refuses:
+                refuses(problem, layer.matrix)
+            elif isinstance(kernel, Kernel):
                 operands = layer.operands(problem)
                 plan = next(iter(kernel.plans(problem, operands, self._arch)), None)
                 if plan is None:

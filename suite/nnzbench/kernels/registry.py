@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from nnzbench.core.plan import Candidate, Plan, Unsupported
+from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Op, Problem
 from nnzbench.devices import Device
@@ -65,6 +66,9 @@ class About:
     None where the fastest stands for all."""
     part: bool = False
     """Computes parts of its problems alone, of a network: their rows have no roofline."""
+    refuses: Callable[[Problem, CSR], None] | None = None
+    """Raises `Unsupported` where it takes no such matrix, of a kernel whose plans are slow to make or that has none.
+    None where its first plan tells."""
     weights_in_code: bool = False
     """The matrix's positions, or its values too, are compiled into the program: new weights need a new one."""
     rank: int = 1000

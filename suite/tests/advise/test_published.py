@@ -139,14 +139,13 @@ def test_a_vector_is_multiplied_by_kernels_that_are_recorded_with_one_column_of_
     assert width.sparse("f16").kernel == "delta_spmv"
 
 
-@pytest.mark.parametrize(("pattern", "us"), [("uniform", 35.1), ("2:4", 86.8)])
-def test_a_uniform_pattern_has_not_the_times_of_2_of_4(pattern, us):
+@pytest.mark.parametrize(("kind", "us"), [(UNSTRUCTURED, 35.1), ("2:4", 86.8)])
+def test_a_uniform_pattern_has_not_the_times_of_2_of_4(kind, us):
     """Both are recorded of these sizes; of 4096 x 4096, a uniform pattern alone."""
-    kernels = ("tensor_spmm", "cublaslt")
-    (width,) = ask("8192x8192@0.5", 16, pattern=pattern, kernels=kernels).widths
-    assert width.sparse("f16").us == pytest.approx(us, rel=0.05)
-    (width,) = ask("4096x4096@0.5", 64, pattern=pattern, kernels=kernels).widths
-    assert (width.sparse("f16").us > 24) == (pattern == "2:4")
+    asked = [Sizes(size, size, n, size**2 // 2, kind) for size, n in ((8192, 16), (4096, 64))]
+    recorded, other = published().models("spmm", "f16")["tensor_spmm", "f16", "hot"].at(asked)
+    assert recorded == pytest.approx(us, rel=0.05)
+    assert (other > 24) == (kind == "2:4")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +169,13 @@ def test_the_verdict_on_layers_of_language_models(text, n, question, kernel):
 def test_a_kernel_says_that_it_does_not_take_a_width_before_how_far_it_is_recorded():
     width = ask("512x512@0.5", 32, pattern="2:4", dtype="f16", every=True).widths[0]
     assert {one.kernel: one.reason for one in width.entries}["delta_spmv"] == "4 columns of B at most, not 32"
+
+
+def test_kernels_that_refuse_a_matrix_without_a_plan_of_it_say_why():
+    (width,) = ask("1024x1024@0.7", 64, dtype="f16", every=True, kernels=("sparsert", "cusparselt")).widths
+    reasons = {one.kernel: one.reason for one in width.entries if not one.dense}
+    assert "nonzeros would make" in reasons["sparsert"]
+    assert "needs 2:4 sparsity" in reasons["cusparselt"]
 
 
 def test_a_gpu_has_no_times_in_an_arithmetic_that_it_lacks():

@@ -244,7 +244,3 @@ class Program:
             f"a grid of {down} blocks in y, at most {MOST_GRID_Y}": down > MOST_GRID_Y,
         }
         refuse(t.name, wrong)
-        rows = self.addressing.row_stride * self.schedule.m
-        reach = max((self.addressing.locate(k)[1] for k in (0, max(0, self.schedule.k - 1))), default=0)
-        if max(rows, reach, self.columns) * self.element >= 2**31:
-            raise Unsupported("offsets beyond 2 GB do not fit an instruction")

@@ -79,8 +79,12 @@ class Planner:
         self._tiles: dict[tuple[int, int], RowTiles] = {}
 
     def check(self) -> None:
-        """The viability rule: raises `Unsupported` where instruction fetch or the assembler would dominate."""
-        nnz = self.matrix.nnz
+        """The viability rule: raises `Unsupported` where instruction fetch or the assembler would dominate, or where no
+        offset of an instruction reaches all operands."""
+        nnz, m, last = self.matrix.nnz, self.matrix.m, max(0, self.matrix.k - 1)
+        reach = max(self.addressing.row_stride * m, *(self.addressing.locate(k)[1] for k in (0, last)))
+        if max(reach, self.addressing.columns) * self.element >= 2**31:
+            raise Unsupported("offsets beyond 2 GB do not fit an instruction")
         if self.addressing.pointers > 1:
             if nnz > MAX_CONVOLUTION_NONZEROS:
                 raise Unsupported(f"{nnz} nonzeros: filters are written into code up to {MAX_CONVOLUTION_NONZEROS}")
@@ -254,13 +258,18 @@ def _plans(
         yield make_plan(planner, tiling, dense, arch, shape, values)
 
 
-@kernel(PAPER, "spmm", "f32 f16", About("own", weights_in_code=True, rank=40))
+def _refuses(problem: Problem, matrix: CSR) -> None:
+    """Raises `Unsupported` without ranking tilings or writing a program, which take seconds."""
+    Planner(matrix, MatrixColumns(problem.n), "sm_80", 2 if problem.dtype == "f16" else 4).check()
+
+
+@kernel(PAPER, "spmm", "f32 f16", About("own", refuses=_refuses, weights_in_code=True, rank=40))
 def sparsert(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """SpMM with values in the code: the best tilings by the cost model, best first."""
     yield from _plans(problem, operands, arch)
 
 
-@kernel(PAPER, "spmm", "f32 f16", About("own", study=True, weights_in_code=True, rank=100))
+@kernel(PAPER, "spmm", "f32 f16", About("own", study=True, refuses=_refuses, weights_in_code=True, rank=100))
 def sparsert_pattern(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The same with only the pattern in the code: retraining the values needs no new program."""
     yield from _plans(problem, operands, arch, "buffer")

@@ -224,6 +224,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         maths=TENSOR_CORES - {"f32"} | {"i8", "f8"},
         pattern="2:4",
         rank=210,
+        refuses=lambda problem, matrix: require_pattern(matrix, problem.dtype),
         structure_bytes=lambda problem, nnz: nnz // 4,  # two bits a value say which of four it is
     ),
 )

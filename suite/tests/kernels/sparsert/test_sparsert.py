@@ -135,6 +135,8 @@ def test_what_is_beyond_sensible_code_or_a_block_gets_a_reason():
     with pytest.raises(Unsupported, match=r"straight-line code.*'row_stream' and 'ring'"):
         next(sparsert.sparsert.plans(problem, operands, "sm_90"))
     small = random_matrix(64, 64, 0.1)
+    with pytest.raises(Unsupported, match="offsets beyond 2 GB"):
+        Planner(small, MatrixColumns(2**23), "sm_90").check()
     for n, tiling, words in ((64, Tiling(64, parts=32), "register file"), (49, Tiling(8, 1, 2), "multiple of 2")):
         with pytest.raises(Unsupported, match=words):
             spmm_plan(small, n, tiling)
