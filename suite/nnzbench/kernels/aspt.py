@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from nnzbench.core.plan import Array, Int32s, Int64s, Launch, Plan, SharedWork, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -76,7 +76,7 @@ class AsptTiles:
         """Row and first nonzero of each whole run of `CHUNK` in a remainder, shape (runs, 2)."""
         runs = self.remainder[:, 1] // CHUNK
         rows = np.repeat(np.arange(self.matrix.m), runs)
-        number = np.arange(rows.size) - np.repeat(np.cumsum(runs) - runs, runs)
+        number = ranks(runs)
         return np.stack((rows, self.remainder[rows, 0] + CHUNK * number), axis=1).astype(np.int32)
 
     @property
@@ -115,7 +115,7 @@ def _tiles_of(held: Int32s, k: int, columns: int, least: int) -> Int32s:
     heavy = np.flatnonzero(np.bincount(held, minlength=k) >= HEAVY)
     heavy = heavy[np.argsort(heavy % columns, kind="stable")]
     _, counts = np.unique(heavy % columns, return_counts=True)
-    number = np.arange(heavy.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    number = ranks(counts)
     taken = np.bincount(number, minlength=1)  # slots of each tile, which falls with its number
     tiles = int((taken >= least).sum())
     if tiles > _MOST_TILES:

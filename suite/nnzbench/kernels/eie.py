@@ -21,7 +21,7 @@ from nnzbench.core.architectures import architecture, block_shared_bytes, sm_cou
 from nnzbench.core.plan import Array, Int32s, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.core.tiles import TileConfiguration
 from nnzbench.data.matrices.encodings import Coded, Slices, slices
-from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.matrices.formats import MatrixError, counting_sort, prefix_sums, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -87,14 +87,14 @@ def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> EiePacked:
     packs = -(-lengths.max(axis=1) // _PACK)
     common = min(most, int(np.quantile(packs, 0.2, method="lower")))
     longer = np.maximum(packs - common, 0)
-    offsets = np.concatenate([[0], np.cumsum(longer)])
+    offsets = prefix_sums(longer)
     held = np.maximum(packs, common)
 
     front = parts * items * common
     packed = np.zeros((front + max(1, int(offsets[-1])), 32, _PACK), np.uint8)
     lane_bytes = np.arange(32, dtype=np.int64) * _PACK
     flat, size = lengths.ravel(), 32 * _PACK
-    within = np.arange(cut.entries.size) - np.repeat(np.cumsum(flat) - flat, flat)
+    within = ranks(flat)
     place, at = np.divmod(within, _PACK)
     early = np.arange(parts * items)[:, None] * (common * size) + lane_bytes
     late = (front + offsets[:-1] - common)[:, None] * size + lane_bytes
@@ -270,11 +270,10 @@ def columns_of(coded: Coded, rows: int) -> tuple[Array, Array]:
     count = -(-matrix.m // rows)
     row = matrix.rows
     cell = row // rows * matrix.k + matrix.indices
-    order = np.argsort(cell, kind="stable")
+    order, starts = counting_sort(cell, count * matrix.k)
     entries = (row % rows << 4 | coded.codes)[order].astype(np.uint16)
-    ends = np.bincount(cell, minlength=count * matrix.k).cumsum().reshape(count, matrix.k)
-    first = np.concatenate([[0], ends[:-1, -1]])[:, None]
-    return (entries if entries.size else np.zeros(1, np.uint16)), np.hstack([first, ends]).astype(np.int32)
+    ends = starts[1:].reshape(count, matrix.k)
+    return (entries if entries.size else np.zeros(1, np.uint16)), np.hstack([starts[: -1 : matrix.k, None], ends])
 
 
 def _cycles(m: int, k: int, nnz: int, tiling: ColumnTiling, arch: str) -> float:

@@ -16,7 +16,7 @@ from nnzbench.core.architectures import architecture, block_shared_bytes, sm_cou
 from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.core.tiles import TileConfiguration
 from nnzbench.data.matrices.encodings import Kernels, reordered, structure_bytes
-from nnzbench.data.matrices.formats import MatrixError
+from nnzbench.data.matrices.formats import MatrixError, prefix_sums
 from nnzbench.data.problems.operands import Operands, storage_dtype
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.registry import About, kernel
@@ -94,10 +94,7 @@ def pack(kernels: Kernels, order: Int64s, tiling: PatternTiling) -> dict[str, Ar
     count, per_group = len(kernels.masks), tiling.filters
     groups = -(-kernels.filters // per_group)
     chunks = -(-kernels.channels // tiling.channels)
-    place = np.empty(kernels.filters, np.int64)
-    place[order] = np.arange(kernels.filters)
-    at = place[kernels.filter]
-    group, member = np.divmod(at, per_group)
+    group, member = np.divmod(np.argsort(order)[kernels.filter], per_group)
     chunk, within = np.divmod(kernels.channel, tiling.channels)
     lists = kernels.pattern if tiling.sorted else np.zeros_like(kernels.pattern)
     per_pattern = 3 if per_group == 2 else 1
@@ -109,7 +106,7 @@ def pack(kernels: Kernels, order: Int64s, tiling: PatternTiling) -> dict[str, Ar
     slots = (count if tiling.sorted else 1) * per_pattern
     cell = (group * chunks + chunk) * slots + lists * per_pattern + kind
     sorting = np.lexsort((member, within, cell))
-    starts = np.concatenate([[0], np.bincount(cell, minlength=groups * chunks * slots).cumsum()])
+    starts = prefix_sums(np.bincount(cell, minlength=groups * chunks * slots))
     index = within if tiling.sorted else within | kernels.pattern << _PATTERN_SHIFT
     spare = 2  # requested and never used
     return {
@@ -129,9 +126,7 @@ def input_loads(kernels: Kernels, tiling: PatternTiling, stride: int = 1) -> int
         for number, mask in enumerate(taps):
             each[number] = sum(np.unique(rows[:, mask[:, s]]).size for s in range(3))
     order = reordered(kernels) if tiling.sorted else np.arange(kernels.filters)
-    place = np.empty(kernels.filters, np.int64)
-    place[order] = np.arange(kernels.filters)
-    group = place[kernels.filter] // tiling.filters
+    group = np.argsort(order)[kernels.filter] // tiling.filters
     distinct = np.unique((group * kernels.channels + kernels.channel) * len(each) + kernels.pattern)
     return int(each[distinct % len(each)].sum())
 

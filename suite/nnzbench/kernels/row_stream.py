@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nnzbench.core.architectures import sm_count
 from nnzbench.core.plan import Int32s, Int64s, Plan, SharedWork, Uint32s, Unsupported
 from nnzbench.core.tiles import MOST_GRID_Y, TileConfiguration
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -89,7 +89,7 @@ def place_pieces(pieces: Int64s, slots: int) -> tuple[Int64s, int, int]:
         free = np.concatenate([free, np.full(fresh, slots)])
         takes = free // count
         block = np.repeat(np.arange(free.size), takes)[: rows.size]
-        nth = np.arange(block.size) - np.concatenate([[0], np.cumsum(takes)[:-1]])[block]
+        nth = ranks(takes)[: rows.size]
         first[rows] = block * slots + slots - free[block] + nth * count
         free = free - np.bincount(block, minlength=free.size) * count
     return first, free.size, joined if (pieces == 1).any() else free.size
@@ -119,7 +119,7 @@ def pack(matrix: CSR, tiling: PieceTiling, pairs: NDArray[Any]) -> PackedPieces:
     first, blocks, joined = place_pieces(pieces, tiling.slots)
 
     row = np.repeat(np.arange(matrix.m), pieces)  # of each piece, by place in `order`
-    nth = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    nth = ranks(pieces)
     begin = batches[row] * nth // pieces[row] * tiling.unroll
     end = np.minimum(batches[row] * (nth + 1) // pieces[row] * tiling.unroll, lengths[row])
     slot = first[row] + nth

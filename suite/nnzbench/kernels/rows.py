@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from nnzbench.core.plan import Array, Int32s, Int64s, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, ranks
 from nnzbench.data.problems.problem import ConvShape, Problem
 
 T = TypeVar("T")
@@ -121,6 +121,12 @@ def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int
         last += matrix.k // group * (items + 1)
     # small keys are sorted by radix
     return strips.take(np.argsort(key.astype(np.min_scalar_type(last)), kind="stable"), axis=0)
+
+
+def entries_of(matrix: CSR, rows: Int32s | Int64s) -> Int64s:
+    """Where the entries of some rows lie among the matrix's, row after row."""
+    lengths = matrix.row_lengths[rows]
+    return np.repeat(matrix.offsets[rows], lengths) + ranks(lengths)
 
 
 def padded(array: Array, multiple: int = 8) -> Array:

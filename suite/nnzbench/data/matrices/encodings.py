@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.matrices.formats import CSR, MatrixError, counting_sort
 from nnzbench.data.matrices.prune import PATTERN_KEEP, TAPS
 
 LIVE_VALUES = 15
@@ -170,7 +170,8 @@ def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
     part, column = np.divmod(matrix.indices.astype(np.int64), part_columns)
     place, lane = np.divmod(column, lanes)
     key = (part * matrix.m + matrix.rows) * lanes + lane
-    order = np.argsort(key, kind="stable")  # columns ascend in a row, and so do places in a slice
+    size = parts * matrix.m * lanes
+    order, _ = counting_sort(key, size)  # columns ascend in a row, and so do places in a slice
     key, place, codes = key[order], place[order], coded.codes[order]
 
     first = np.ones(key.size, bool)
@@ -182,7 +183,6 @@ def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
     count = int(ends[-1]) if key.size else 0
     entries = np.full(count, PADDING)
     entries[ends - 1] = (run << 4).astype(np.uint8) | codes
-    size = parts * matrix.m * lanes
     lengths = np.bincount(key, weights=1 + broken, minlength=size).astype(np.int64)
     last = np.full(size, -1, np.int64)
     last[key] = place  # the last of a slice comes last

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from nnzbench.core import host
 from nnzbench.data.matrices import checkpoints
 from nnzbench.data.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array, reading
-from nnzbench.data.matrices.formats import CSR, MatrixError, require_memory
+from nnzbench.data.matrices.formats import CSR, MatrixError, prefix_sums, require_memory
 
 MASK = ".bitmask"
 NONZEROS, SHAPE, STARTS = ".compressed", ".shape", ".row_offsets"
@@ -421,7 +421,7 @@ def from_array(where: str, array: NDArray[Any]) -> CSR:
     lengths = np.empty(rows, np.int64)
     for band in _bands(array):
         lengths[band] = np.count_nonzero(_filled(array[band]), axis=1)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    offsets = prefix_sums(lengths)
     require_memory(where, 8 * int(offsets[-1]) + 12 * rows)
     indices, values = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
     for band in _bands(array):

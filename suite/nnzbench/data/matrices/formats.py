@@ -33,6 +33,27 @@ def require_memory(where: str, needed: int) -> None:
         raise MatrixError(f"{where}: needs {needed:,} bytes of memory, and {free:,} are free.")
 
 
+def prefix_sums(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """Where runs of so many elements begin, one after another, and where the last one ends: (runs + 1,)."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def ranks(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each element in its run, from 0 to count - 1, run after run."""
+    places: NDArray[np.int64] = np.arange(np.sum(counts)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return places
+
+
+def counting_sort(keys: NDArray[Any], size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The stable order of keys from 0 to size - 1, and where those of each key begin in it: (size + 1,).
+
+    SciPy's transposition of one row with the keys as columns, several times as fast as NumPy's sorts.
+    """
+    numbers, whole = np.arange(keys.size, dtype=np.int32), np.array([0, keys.size])
+    columns = scipy.sparse.csr_array((numbers, keys, whole), shape=(1, size)).tocsc()
+    return columns.data, columns.indptr.astype(np.int32, copy=False)
+
+
 @dataclass(frozen=True)
 class CSR:
     """An m x k matrix in CSR: `offsets` (m+1, int32), `indices` (nnz, int32, ascending per row), `values` (nnz)."""
@@ -106,10 +127,8 @@ class CSR:
 
     def transposed(self) -> CSR:
         """The k x m transpose, values and all."""
-        order = np.argsort(self.indices, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(self.indices, minlength=self.k))])
-        rows = self.rows[order].astype(np.int32)
-        return CSR(self.k, self.m, offsets.astype(np.int32), rows, self.values[order])
+        order, offsets = counting_sort(self.indices, self.k)
+        return CSR(self.k, self.m, offsets, self.rows[order].astype(np.int32), self.values[order])
 
     def band(self, first: int, end: int) -> CSR:
         """Some rows, from `first` to before `end`."""
@@ -120,14 +139,14 @@ class CSR:
     @staticmethod
     def stacked(bands: Sequence[CSR]) -> CSR:
         """Matrices of one width, one below another."""
-        offsets = np.concatenate([[0], *(one.row_lengths for one in bands)]).cumsum().astype(np.int32)
+        offsets = prefix_sums(np.concatenate([one.row_lengths for one in bands])).astype(np.int32)
         indices, values = (np.concatenate([getattr(one, of) for one in bands]) for of in ("indices", "values"))
         return CSR(offsets.size - 1, bands[0].k, offsets, indices, values)
 
     @staticmethod
     def from_mask(dense: NDArray[Any], mask: NDArray[np.bool_]) -> CSR:
         """The elements of a 2-D array where a mask of its shape is set; zeros among them stay stored."""
-        offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
+        offsets = prefix_sums(mask.sum(axis=1)).astype(np.int32)
         m, k = mask.shape
         return CSR(m, k, offsets, np.nonzero(mask)[1].astype(np.int32), dense[mask])
 

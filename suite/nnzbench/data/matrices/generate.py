@@ -12,7 +12,7 @@ import scipy  # its parts are loaded when they are first used
 from numpy.typing import NDArray
 
 from nnzbench.data.matrices import prune
-from nnzbench.data.matrices.formats import CSR, MatrixError
+from nnzbench.data.matrices.formats import CSR, MatrixError, prefix_sums, ranks
 
 Positions = NDArray[np.int64]
 Scales = NDArray[np.float64]
@@ -111,7 +111,7 @@ def banded(m: int, k: int, sparsity: float, band: int, seed: int) -> CSR:
         raise MatrixError(f"a causal band of {band} columns does not fit {m} x {k}.")
     rows = np.arange(m, dtype=np.int64)
     left = np.maximum(rows - band + 1, 0)  # columns left of the band, per row
-    starts = np.concatenate([[0], np.cumsum(left)])
+    starts = prefix_sums(left)
     size = int(starts[-1])
     distances = np.arange(band, m, dtype=np.float64)
 
@@ -129,7 +129,7 @@ def banded(m: int, k: int, sparsity: float, band: int, seed: int) -> CSR:
     drawn = _smallest(seed, size, prune.keep_count(size, sparsity), keys, expected)
     row, column = place(drawn)
     width = rows - left + 1
-    inner = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
+    inner = ranks(width)
     dense = np.repeat(rows * k + left, width) + inner
     return from_positions(m, k, np.sort(np.concatenate([row * k + column, dense])))
 

@@ -11,7 +11,7 @@ import numpy as np
 from nnzbench.core.architectures import architecture, sm_count
 from nnzbench.core.plan import Array, Int64s, Launch, Plan, SharedWork, Unsupported, plans_that_fit
 from nnzbench.core.tiles import MOST_GRID_Y
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -88,7 +88,7 @@ def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> tuple[Int64s,
     limit = max(_LONG_ROW[0] * mean, mean + _LONG_ROW[1] * np.sqrt(mean))
     shares = np.ceil(lengths / limit).astype(np.int64)
     held = np.repeat(np.arange(lengths.size), shares)
-    share, of = np.arange(held.size) - (np.cumsum(shares) - shares)[held], shares[held]
+    share, of = ranks(shares), shares[held]
     share_lengths = (lengths[held] - share + of - 1) // of
     return (*np.divmod(held, pattern.m), _strands(pattern, starts[held] + share, of, share_lengths))
 

@@ -335,7 +335,7 @@ def deal(matrix: CSR, tiling: PaperTiling) -> Deal:
         row_start = np.arange(tiling.m_blocks + 1) * matrix.m // tiling.m_blocks
     bodies: list[Body] = []
     for top, bottom in itertools.pairwise(row_start.tolist()):
-        k, rows, values = by_column(matrix, range(top, bottom))
+        k, rows, values = by_column(matrix, np.arange(top, bottom))
         edges = [k.size * g // tiling.groups for g in range(tiling.groups + 1)]
         bodies += [Body.of(k[a:b], rows[a:b], values[a:b]) for a, b in itertools.pairwise(edges)]
     return Deal(tiling.groups, row_start.astype(np.int32), tuple(bodies))

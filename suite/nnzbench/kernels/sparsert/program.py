@@ -215,8 +215,9 @@ class Program:
             "c": np.zeros(shape, dtype=dtype),
             "zeros": np.zeros(self.addressing.needs_zeros, dtype=dtype),
             "rows": self.schedule.slots.reshape(-1),
-            "values": self.schedule.stream,
         }
+        if self.values == "buffer":
+            found["values"] = self.schedule.stream
         return {name: found[name] for name in self.parameters}
 
     def launch(self) -> Launch:

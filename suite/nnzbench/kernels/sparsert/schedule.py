@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from nnzbench.core import paths
 from nnzbench.core.plan import Array, Int32s, Int64s, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums
 from nnzbench.data.problems.problem import Problem
-from nnzbench.kernels.rows import deal_rows
+from nnzbench.kernels.rows import deal_rows, entries_of, padded
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,8 @@ def share_columns(matrix: CSR, tiles: list[Int32s], tries: int = 12000) -> list[
 
 def tile_costs(matrix: CSR, tiles: list[Int32s]) -> Int64s:
     """(tiles, 2): nonzeros and distinct columns (loads of B) of each tile."""
-    costs = np.zeros((len(tiles), 2), dtype=np.int64)
-    for i, rows in enumerate(tiles):
-        columns = [matrix.indices[matrix.offsets[r] : matrix.offsets[r + 1]] for r in rows.tolist()]
-        joined = np.concatenate(columns) if columns else np.zeros(0, np.int32)
-        costs[i] = joined.size, np.unique(joined).size
-    return costs
+    columns = [matrix.indices[entries_of(matrix, rows)] for rows in tiles]
+    return np.array([(own.size, np.unique(own).size) for own in columns], np.int64)
 
 
 @dataclass(frozen=True)
@@ -202,12 +198,11 @@ class Body:
         return self.columns.size + self.rows.size
 
 
-def by_column(matrix: CSR, rows: Sequence[int] | Int32s) -> tuple[Int32s, Int32s, NDArray[np.float32]]:
+def by_column(matrix: CSR, rows: Int32s | Int64s) -> tuple[Int32s, Int32s, NDArray[np.float32]]:
     """Columns, places in `rows` and values of the nonzeros of those rows, by column and then by row."""
-    spans = [np.arange(matrix.offsets[row], matrix.offsets[row + 1]) for row in rows]
-    pick = np.concatenate([np.zeros(0, np.int64), *spans])
-    place = np.repeat(np.arange(len(spans)), [span.size for span in spans])
-    order = np.lexsort((place, matrix.indices[pick]))
+    pick = entries_of(matrix, rows)
+    place = np.repeat(np.arange(rows.size), matrix.row_lengths[rows])
+    order = np.argsort(matrix.indices[pick], kind="stable")
     pick = pick[order]
     return matrix.indices[pick], place[order].astype(np.int32), matrix.values[pick].astype(np.float32)
 
@@ -243,8 +238,12 @@ class Schedule:
     empty: tuple[Int32s, ...]
     """Rows without nonzeros that a tile writes as zeros without an accumulator (only where `parts` is 1)."""
     bodies: tuple[Body, ...]
-    stream: NDArray[np.float32]
-    """Values in the order of execution, each body's padded to a multiple of 4."""
+
+    @property
+    def stream(self) -> Array:
+        """Values in the order of execution, each body's padded to a multiple of 4."""
+        values = [np.pad(body.values, (0, -body.values.size % 4)) for body in self.bodies]
+        return padded(np.concatenate([np.zeros(0, np.float32), *values]), 4)
 
     @property
     def tiles(self) -> int:
@@ -254,7 +253,7 @@ class Schedule:
 
 def _split(weights: Int64s, parts: int) -> list[int]:
     """Cut points that divide consecutive `weights` into `parts` runs of near-equal sum."""
-    total = np.concatenate([[0], np.cumsum(weights)])
+    total = prefix_sums(weights)
     wanted = total[-1] * np.arange(1, parts) / parts
     cuts = np.searchsorted(total, wanted)
     cuts -= (cuts > 0) & (wanted - total[cuts - 1] < total[cuts] - wanted)
@@ -266,37 +265,28 @@ def make_schedule(matrix: CSR, tiling: Tiling, tiles: list[Int32s] | None = None
     if tiles is None:
         tiles = share_columns(matrix, assign_rows(matrix, tiling.rows, tiling.row_tiles))
     empty_rows = np.flatnonzero(matrix.row_lengths == 0).astype(np.int32)
-    if tiling.parts > 1:
-        tiles, empty_rows = _place_empty(tiles, empty_rows, tiling), empty_rows[:0]
     slots = np.full((len(tiles), tiling.rows), -1, dtype=np.int32)
+    for own, rows in zip(slots, tiles, strict=True):
+        own[: rows.size] = rows
+    if tiling.parts > 1:
+        slots, empty_rows = _with_empty(slots, empty_rows, tiling.row_tiles), empty_rows[:0]
     bodies: list[Body] = []
-    stream = [np.zeros(0, np.float32)]
     position = 0
-    for i, rows in enumerate(tiles):
-        slots[i, : rows.size] = rows
-        columns, place, values = by_column(matrix, rows)
+    for own in slots:
+        columns, place, values = by_column(matrix, own[own >= 0])
         first = np.append(np.unique(columns, return_index=True)[1], columns.size)
         cuts = first[_split(np.diff(first) + 1, tiling.parts)]
         for held in map(slice, cuts[:-1], cuts[1:]):
-            body = Body.of(columns[held], place[held], values[held], position)
-            padded = -(-body.values.size // 4) * 4
-            bodies.append(body)
-            stream.append(np.pad(body.values, (0, padded - body.values.size)))
-            position += padded
-    values = np.concatenate(stream) if position else np.zeros(4, np.float32)
-    empty = tuple(empty_rows[i :: len(tiles)] for i in range(len(tiles)))
-    return Schedule(tiling, matrix.m, matrix.k, matrix.nnz, slots, empty, tuple(bodies), values)
+            bodies.append(Body.of(columns[held], place[held], values[held], position))
+            position += -(-bodies[-1].values.size // 4) * 4
+    empty = tuple(empty_rows[i :: len(slots)] for i in range(len(slots)))
+    return Schedule(tiling, matrix.m, matrix.k, matrix.nnz, slots, empty, tuple(bodies))
 
 
-def _place_empty(tiles: list[Int32s], empty_rows: Int32s, tiling: Tiling) -> list[Int32s]:
-    """Puts rows without nonzeros into free slots, in new tiles where there are none."""
-    left = empty_rows.tolist()
-    result = []
-    for rows in tiles:
-        room = tiling.rows - rows.size
-        result.append(np.array([*rows.tolist(), *left[:room]], dtype=np.int32))
-        left = left[room:]
-    while left or len(result) % tiling.row_tiles:
-        result.append(np.array(left[: tiling.rows], dtype=np.int32))
-        left = left[tiling.rows :]
-    return result
+def _with_empty(slots: Int32s, empty_rows: Int32s, multiple: int) -> Int32s:
+    """Rows without nonzeros in free slots, of new tiles where there are too few; tiles are a multiple of `multiple`."""
+    short = max(0, empty_rows.size - int(np.count_nonzero(slots < 0)))
+    tiles = len(slots) + -(-short // slots.shape[1])
+    slots = np.pad(slots, ((0, -(-tiles // multiple) * multiple - len(slots)), (0, 0)), constant_values=-1)
+    slots.ravel()[np.flatnonzero(slots < 0)[: empty_rows.size]] = empty_rows
+    return slots

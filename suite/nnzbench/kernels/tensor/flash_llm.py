@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnzbench.core.plan import Array, Int64s, Plan, Uint32s, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -72,13 +72,13 @@ def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, Int64s]:
             f"{MOST_WORDS}: at least half of each tile must be zeros"
         )
     places = [np.flatnonzero(full)]
-    ranks = [np.arange(places[0].size) - np.repeat(np.cumsum(count) - count, count)]
+    turns = [ranks(count)]
     for nth in range(_GROUP - 1):
         short = np.flatnonzero(-used % _GROUP > nth)
         bank = short * _BANKS + count.reshape(tiles, _BANKS)[short].argmin(axis=1)
         slot = full[bank].argmin(axis=1)
         places.append(bank * _SLOTS + slot)
-        ranks.append(count[bank])
+        turns.append(count[bank])
         full[bank, slot] = True
         count[bank] += 1
 
@@ -87,7 +87,7 @@ def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, Int64s]:
     place, highest = np.concatenate(places), int(count.max(initial=0))
     dealt = np.empty((tiles, highest, _BANKS), dtype=np.uint32)
     in_tile = place & _TILE - 1
-    at = (place // _TILE + 1) * highest - 1 - np.concatenate(ranks)
+    at = (place // _TILE + 1) * highest - 1 - np.concatenate(turns)
     dealt.ravel()[at * _BANKS + in_tile // _SLOTS] = elements[place] | _PLACES[in_tile]
     there = count.reshape(tiles, 1, _BANKS) > np.arange(highest)[::-1, None]
     units = -(-used // _GROUP)

@@ -65,10 +65,7 @@ def most_values(offsets: Array) -> int:
 
 def _in_order(matrix: CSR, first: int) -> NDArray[np.uint16]:
     """Rows `first` to `first + 63` with all their zeros, (tiles, maps, bits)."""
-    held = slice(matrix.offsets[first], matrix.offsets[first + TILE])
-    dense = np.zeros((TILE, matrix.k), dtype=np.uint16)
-    row = np.repeat(np.arange(TILE), matrix.row_lengths[first : first + TILE])
-    dense[row, matrix.indices[held]] = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
+    dense = matrix.band(first, first + TILE).to_dense().view(np.uint16)
     dense[dense == 0x8000] = 0
     # strip, bottom, row of 8; tile, group of 16, right, column of 8
     parts = dense.reshape(_STRIPS, 2, 8, -1, 4, 2, 8).transpose(3, 0, 4, 5, 1, 2, 6)

@@ -13,12 +13,11 @@ import numpy as np
 from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.core.plan import Arg, Array, Launch, Plan, SharedWork, Unsupported, from_bf16, plans_that_fit
 from nnzbench.core.tiles import TileConfiguration
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums
 from nnzbench.data.problems.operands import F8_SCALE, Operands
 from nnzbench.data.problems.problem import ITEM_BYTES, Problem
 from nnzbench.kernels.registry import About, kernel
-from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.kernels.tensor import tf32_strips
+from nnzbench.kernels.rows import entries_of, power_of_two_at_least
 from nnzbench.kernels.tensor.strips import (
     DEALT_FORMS,
     FORMS,
@@ -102,7 +101,11 @@ class TensorTiling(TileConfiguration):
 
     @property
     def chunk_columns(self) -> int:
-        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
+        return chunk_columns(self.map_words, self.packed_form)
+
+    @property
+    def packed_form(self) -> Form:
+        return "tf32" if self.tf32 else self.form
 
     @property
     def shortest_panel(self) -> int:
@@ -114,16 +117,14 @@ class TensorTiling(TileConfiguration):
 
         Raises `Unsupported` where a chunk has more than `most_bytes`.
         """
-        sizes, how = (self.map_words, self.panel_k), (self.form, self.dealt, self.fp8)
+        sizes, form, how = (self.map_words, self.panel_k), self.packed_form, (self.dealt, self.fp8)
         multiple = self.warps if self.wide else 1
 
         def made() -> Strips:
-            if self.tf32:
-                return tf32_strips.pack(matrix, *sizes)
-            values = stored_weights(matrix.values, "f8" if self.fp8 else "")
-            return pack(matrix.with_values(values), *sizes, multiple, self.form, self.dealt, self.fp8, most_bytes)
+            values = stored_weights(matrix.values, "f8" if self.fp8 else form)
+            return pack(matrix.with_values(values), *sizes, multiple, form, *how, most_bytes)
 
-        key = ("tensor_spmm", self.tf32, *sizes, strip_count(matrix.m, multiple), *how)
+        key = ("tensor_spmm", *sizes, strip_count(matrix.m, multiple), form, *how)
         packed = shared.once_for(matrix, key, made)
         require_room(packed.slot_bytes, most_bytes)
         return packed
@@ -391,10 +392,8 @@ def paired(matrix: CSR) -> CSR:
     place = np.concatenate([gates, gates + _PAIRED])
     lengths = np.zeros(-(-half.size // _PAIRED) * 2 * _PAIRED, dtype=np.int64)
     lengths[place] = matrix.row_lengths
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    order = np.argsort(place)
-    at = np.arange(matrix.nnz) + np.repeat(matrix.offsets[order] - offsets[place[order]], matrix.row_lengths[order])
-    return CSR(lengths.size, matrix.k, offsets.astype(np.int32), matrix.indices[at], matrix.values[at])
+    at = entries_of(matrix, np.argsort(place))
+    return CSR(lengths.size, matrix.k, prefix_sums(lengths).astype(np.int32), matrix.indices[at], matrix.values[at])
 
 
 _FEWEST_STEPS = 1e-4

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.core.plan import Array, Int32s, Int64s, Plan, SharedWork, Uint32s, Unsupported, from_bf16
 from nnzbench.core.tiles import TileConfiguration
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums, ranks
 from nnzbench.data.problems.operands import F8_SCALE, Operands
 from nnzbench.data.problems.parts import over_parts
 from nnzbench.data.problems.problem import Problem
@@ -105,17 +105,15 @@ def _rows(form: Form, matrix: CSR, first: int, last: int) -> _Part:
     dealt, longest = form.dealt, (1 << form.bits) - 1
     furthest = dealt + longest  # columns from an entry to the next one of its strand, of which a row has `dealt`
     if dealt > 1:
-        counts = np.bincount(strand, minlength=last - first)
-        nth = np.arange(strand.size) - np.repeat(np.cumsum(counts) - counts, counts)
-        strand = strand * dealt + nth % dealt
+        strand = strand * dealt + ranks(np.bincount(strand)) % dealt
         order = np.argsort(strand, kind="stable")
         strand, column, values = strand[order], column[order], values[order]
         gap = np.diff(column, prepend=-1) - 1
     gap[np.diff(strand, prepend=-1) != 0] = dealt - 1  # a chunk has its first column
     between = gap // furthest  # zeros that stand before the entry
     gap -= between * furthest + (dealt - 1)
-    upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(between + 1)])  # entries before each, of all strands
-    strands = np.concatenate([[0], np.cumsum(np.bincount(strand, minlength=(last - first) * dealt))])
+    upto = prefix_sums(between + 1)  # entries before each, of all strands
+    strands = prefix_sums(np.bincount(strand, minlength=(last - first) * dealt))
     of_strand = np.diff(upto[strands])
     each = (-(-of_strand // CHUNK)).reshape(-1, dealt).max(axis=1)  # chunks of a row's strands
     chunks = np.repeat(each, dealt)
@@ -126,7 +124,7 @@ def _rows(form: Form, matrix: CSR, first: int, last: int) -> _Part:
     out, step, at = np.zeros(size, np.uint16), np.zeros(size, np.uint32), np.zeros(size, np.uint32)
     out[place], step[place], at[place] = values, np.maximum(gap, 0), column
     far = np.flatnonzero(between > 0)
-    nth = np.arange(between[far].sum()) - np.repeat(np.cumsum(between[far]) - between[far], between[far])
+    nth = ranks(between[far])
     zero = np.repeat(place[far] - between[far], between[far]) + nth
     step[zero] = longest
     at[zero] = np.repeat(column[far - 1], between[far]) + furthest * (nth + 1)
@@ -140,7 +138,7 @@ def _rows(form: Form, matrix: CSR, first: int, last: int) -> _Part:
     if dealt == 1:
         return each, out.reshape(-1, CHUNK), words
     of_row = each * dealt
-    nth = np.arange(chunks.sum()) - np.repeat(np.cumsum(of_row) - of_row, of_row)
+    nth = ranks(of_row)
     turn = np.arange(nth.size) - nth + nth % dealt * np.repeat(each, of_row) + nth // dealt  # one of each strand
     return of_row, out.reshape(-1, CHUNK)[turn], words[turn]
 

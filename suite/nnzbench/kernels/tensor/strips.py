@@ -1,11 +1,11 @@
-"""A matrix of 16-bit values as `tensor_spmm.cu` reads it: strips of 32 rows in 2:4 form, and gathered what is left.
+"""A matrix as `tensor_spmm.cu` reads it: strips of 32 rows in 2:4 form, and gathered what is left; or as dense tiles.
 
 Lanes' queues start in a chunk of packed words so that lanes seldom meet in a bank of shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.core.plan import Array, Int32s, Int64s, Uint32s, Unsupported, bf16_bits
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums, ranks
 from nnzbench.data.problems.operands import to_e4m3
 from nnzbench.data.problems.parts import Part, over_parts
 
@@ -68,11 +68,28 @@ def dealt_starts(turns: NDArray[np.unsignedinteger[Any]]) -> Int64s:
 
 
 def stored_weights(values: Array, dtype: str) -> Array:
-    """Values as 16-bit numbers: as `stored`, those of FP8 as the bits of e4m3 numbers, `F8_SCALE` times as large."""
+    """Values as 16-bit numbers: as `stored`, those of FP8 as the bits of e4m3 numbers, `F8_SCALE` times as large.
+
+    Of `tf32` as 32-bit ones.
+    """
+    if dtype == "tf32":
+        return rounded(values)
     if dtype != "f8":
         return stored(values)
     bits = to_e4m3(values).view(np.uint8)
     return np.where(bits == 0x80, 0, bits).astype(np.uint16)
+
+
+_TF32_LACKS = 13
+"""Bits of fp32 that TF32 does not have."""
+
+
+def rounded(values: Array) -> Uint32s:
+    """fp32 numbers rounded to TF32, ties away from zero; those that would become infinite are cut off instead."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    exponent = np.uint32(0x7F800000)
+    up = bits + np.uint32(1 << (_TF32_LACKS - 1))
+    return np.where((up & exponent) == exponent, bits, up) & np.uint32(0x100000000 - (1 << _TF32_LACKS))
 
 
 def stored_dense(array: Array, dtype: str) -> Array:
@@ -94,12 +111,14 @@ MOST_BYTES = 1 << 31
 _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
-_HALVES = NDArray[np.uint16]
-Form = Literal["words", "halves", "bitmap", "pairs"]
+_Bits = NDArray[np.unsignedinteger[Any]]
+"""Values of 16 bits or, of TF32, of 32."""
+Form = Literal["words", "halves", "bitmap", "pairs", "tf32"]
 """What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for
 each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
 from which lanes work out both those bits and what to select; registers of two neighbours for a dense product, so that
-nothing is selected or left over."""
+nothing is selected or left over; the same of single elements of 32 bits."""
+_DENSE_FORMS: tuple[Form, ...] = ("pairs", "tf32")
 FORMS: tuple[Form, ...] = ("words", "halves", "bitmap")
 """Of a product of 2:4 tiles."""
 DEALT_FORMS: tuple[Form, ...] = ("words", "pairs")
@@ -157,7 +176,7 @@ class _Steps:
     selected: Uint32s
     """(steps, lanes); of form "bitmap" eight groups of four columns: 4 q + t of row 16 i + 8 h + g in bits
     16 h + 8 i + 4 q."""
-    columns: _HALVES
+    columns: _Bits
     """(steps, 32) of the panel, only of gathered steps."""
     panel: Int64s
     """(steps,) counted over all strips."""
@@ -204,12 +223,12 @@ _CHOICES = _FIRST | _SECOND << 2 | _LEFT << 4
 
 def chunk_columns(map_words: int, form: Form = "words") -> int:
     """Columns of a chunk in which each lane has `map_words` words of bits, or four times as many bitmaps."""
-    return (2 if form in ("halves", "pairs") else 4) * STEP_COLUMNS * map_words
+    return {"halves": 2, "pairs": 2, "tf32": 1}.get(form, 4) * STEP_COLUMNS * map_words
 
 
 def step_columns(form: Form) -> int:
     """Columns of a step, of which each lane has eight registers."""
-    return STEP_COLUMNS // 2 if form == "pairs" else STEP_COLUMNS
+    return {"pairs": 16, "tf32": 8}.get(form, STEP_COLUMNS)
 
 
 def pack(
@@ -222,7 +241,7 @@ def pack(
     fp8: bool = False,
     most_bytes: int = MOST_BYTES,
 ) -> Strips:
-    """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
+    """Packs a matrix of values of 16 bits, of 32 for "tf32", whatever they mean; 0.0 and -0.0 count as absent.
 
     `fp8`: their lower bytes alone count and are kept.
 
@@ -234,7 +253,7 @@ def pack(
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
     columns = chunk_columns(map_words, form)
     chunk_steps = columns // step_columns(form)
-    columns *= max(1, -(-matrix.k // columns))  # of a strip, before gathered ones
+    columns *= max(form != "tf32", -(-matrix.k // columns))  # of a strip, before gathered ones
 
     def some(part: Part) -> tuple[Uint32s, Int64s, Int64s]:
         first, last, _ = part[0].indices(strips)
@@ -246,21 +265,12 @@ def pack(
         require_room(16 * int(size.max(initial=0)), most_bytes)
         return chunks, size, of_panel
 
-    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * columns)))
-    counts = np.concatenate([np.zeros(1, np.int64), *(counts for _, _, counts in packed)])
-    return assembled([part[:2] for part in packed], np.cumsum(counts), strips, panels)
-
-
-def assembled(parts: Sequence[tuple[Uint32s, Int64s]], panel_chunks: Int64s, strips: int, panels: int) -> Strips:
-    """`Strips` of parts, each the units of its chunks (units, 4) and how many each has.
-
-    Raises `ValueError` for 2^31 or more units.
-    """
-    size = np.concatenate([np.zeros(0, dtype=np.int64), *(size for _, size in parts)])
-    offsets = np.concatenate([[0], np.cumsum(size)])
+    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // max(1, STRIP_ROWS * columns)))
+    nothing = np.zeros((0, 4), np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    stream, size, of_panel = map(np.concatenate, zip(nothing, *packed, strict=True))
+    offsets, panel_chunks = prefix_sums(size), prefix_sums(of_panel)
     if offsets[-1] >= 1 << 31:
         raise ValueError(f"a packed matrix of {offsets[-1]} units of 16 bytes is too large for 32-bit offsets")
-    stream = np.concatenate([np.zeros((0, 4), dtype=np.uint32), *(part for part, _ in parts)])
     slot_bytes = 16 * int(size.max(initial=1))
     return Strips(panel_chunks.astype(np.int32), offsets.astype(np.int32), stream, strips, panels, slot_bytes)
 
@@ -276,23 +286,23 @@ def strip_count(m: int, multiple: int) -> int:
     return -(-m // (STRIP_ROWS * multiple)) * multiple
 
 
-def _dense(matrix: CSR, first: int, count: int, columns: int) -> _HALVES:
+def _dense(matrix: CSR, first: int, count: int, columns: int) -> _Bits:
     """Strips `first` to `first + count` with all their zeros: (count, 32, columns)."""
     begin, end = min(first * STRIP_ROWS, matrix.m), min((first + count) * STRIP_ROWS, matrix.m)
     held = slice(matrix.offsets[begin], matrix.offsets[end])
     places = np.repeat(np.arange(end - begin) * columns, matrix.row_lengths[begin:end])
     places += matrix.indices[held]
-    values = matrix.values[held].view(np.uint16)
-    dense = np.zeros(count * STRIP_ROWS * columns, dtype=np.uint16)
-    dense[places] = np.where(values == 0x8000, 0, values)
+    values = matrix.values[held].view(f"u{matrix.values.itemsize}")
+    dense = np.zeros(count * STRIP_ROWS * columns, dtype=values.dtype)
+    dense[places] = np.where(values == 1 << 8 * values.itemsize - 1, 0, values)
     return dense.reshape(count, STRIP_ROWS, columns)
 
 
-_Left = tuple[Int64s, Int64s, Int64s, _HALVES]
+_Left = tuple[Int64s, Int64s, Int64s, _Bits]
 """Entries left over: panel (of all strips), row of the strip, column of the panel, value."""
 
 
-def _plain_steps(dense: _HALVES, panels: int, panel_columns: int, form: Form) -> tuple[_Steps, _Left]:
+def _plain_steps(dense: _Bits, panels: int, panel_columns: int, form: Form) -> tuple[_Steps, _Left]:
     """All columns as they come."""
     panel_of_step = np.arange(0, dense.shape[2], step_columns(form)) // panel_columns
     panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
@@ -304,7 +314,7 @@ def _plain_steps(dense: _HALVES, panels: int, panel_columns: int, form: Form) ->
 
 
 def _gathered_steps(
-    panel: Int64s, row: Int64s, column: Int64s, value: _HALVES, panels: int, panel_columns: int, form: Form
+    panel: Int64s, row: Int64s, column: Int64s, value: _Bits, panels: int, panel_columns: int, form: Form
 ) -> Iterator[tuple[_Steps, _Left]]:
     """Rounds of steps that hold any 32 columns of a panel, until nothing is left over."""
     while panel.size:
@@ -323,7 +333,7 @@ def _gathered_steps(
         narrow[np.cumsum(needed) - 1] = last_narrow
         eights = np.repeat(STEP_COLUMNS // 8 * needed - (STEP_COLUMNS - NARROW_COLUMNS) // 8 * last_narrow, held)
         order = np.argsort(of_key * 8 + keys % 8, kind="stable")
-        turn = np.arange(keys.size) - np.repeat(begin, held)
+        turn = ranks(held)
         place = np.empty(keys.size, dtype=np.int64)  # of each key among the slots of all steps
         place[order] = np.repeat(start, held) + turn % eights * 8 + turn // eights
         at = place[(np.cumsum(used) - 1)[key]]
@@ -341,7 +351,7 @@ def _gathered_steps(
 _Places = tuple[Int64s, Int64s, Int64s]
 
 
-def _expand(dense: _HALVES, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
+def _expand(dense: _Bits, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
     """The registers of (strips, 32, columns) by steps, what selects them, and where entries are not held.
 
     A group of four is one 64-bit word, from which the two elements of a register are shifted. Which two are held is
@@ -354,9 +364,12 @@ def _expand(dense: _HALVES, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
     def of_lanes(words: Uint32s) -> Uint32s:  # register 4 i + 2 q + h of lane 4 g + t
         return words.reshape(shape).transpose(0, 4, 3, 6, 1, 5, 2).reshape(strips * steps, _LANES, 8)
 
-    if form == "pairs":
+    if form in _DENSE_FORMS:
         none = np.zeros(0, dtype=np.int64)
-        return of_lanes(dense.view("<u4")), np.zeros((strips * steps, _LANES), dtype=np.uint32), (none, none, none)
+        registers = dense.view("<u4")
+        if form == "tf32":  # columns 2 t + q
+            registers = registers.reshape(*shape[:5], 4, 2).swapaxes(5, 6)
+        return of_lanes(registers), np.zeros((strips * steps, _LANES), dtype=np.uint32), (none, none, none)
     group = dense.view("<u8")
     there = np.packbits((dense != 0).ravel(), bitorder="little")
     pattern = np.stack([there & 15, there >> 4], axis=-1).reshape(group.shape).astype(np.intp)  # looked up by
@@ -394,13 +407,13 @@ def _chunks(
     The first `plain` steps hold columns as they come, the others gathered ones.
     """
     gathered = np.arange(held.panel.size) >= plain
-    order = np.argsort(held.panel * 2 + gathered, kind="stable")
+    order = np.argsort(held.panel * 2 + gathered, kind="stable") if gathered.any() else slice(None)
     words, selected, gathered = held.words[order], held.selected[order], gathered[order]
     panel, columns = held.panel[order], held.columns[order]
     # Steps of one panel and kind fill chunks.
     kind = panel * 2 + gathered
     begin = np.flatnonzero(np.diff(kind, prepend=-1))
-    index = np.arange(kind.size) - np.repeat(begin, np.diff(begin, append=kind.size))
+    index = ranks(np.diff(begin, append=kind.size))
     first = np.flatnonzero(index % chunk_steps == 0)  # step of each chunk
     count = np.diff(first, append=kind.size)
     chunk = np.repeat(np.arange(first.size), count)  # of each step
@@ -429,13 +442,15 @@ def _chunks(
     head = map_words + _LANES // 2
     extra = gathered[first] * (4 + count * (STEP_COLUMNS // 2))
     per_word = 4 // entries.itemsize
-    selections = 0 if form == "pairs" else count * _LANES
+    selections = 0 if form in _DENSE_FORMS else count * _LANES
     values_at = per_word * (head + extra + selections)  # from here on all is counted in entries
     size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
     if map_words:
-        out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
+        of_lanes = bits.reshape(first.size, -1).view("<u4").reshape(first.size, _LANES, -1)
+        in_order = of_lanes.swapaxes(1, 2) if form == "tf32" else of_lanes  # a lane's words lie apart
+        out[at[:, None] + np.arange(map_words)] = in_order.reshape(first.size, -1)
     starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")
     out[at[:, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
     some = gathered[first]
@@ -444,7 +459,7 @@ def _chunks(
     column_words = columns[gathered].view("<u4")
     column_at = (at[chunk] + head + 4 + in_chunk * (STEP_COLUMNS // 2))[gathered]
     out[column_at[:, None] + np.arange(STEP_COLUMNS // 2)] = column_words
-    if form != "pairs":
+    if form not in _DENSE_FORMS:
         selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
         out[selected_at[:, None] + np.arange(_LANES)] = selected
     place = (per_word * at + values_at)[chunk][:, None] + lane_start[chunk] + before

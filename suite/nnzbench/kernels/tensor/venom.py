@@ -14,7 +14,7 @@ import numpy as np
 from nnzbench.core.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.core.plan import Array, Dim3, Plan, SharedWork, Unsupported
 from nnzbench.core.tiles import TileConfiguration
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, ranks
 from nnzbench.data.matrices.prune import CHOSEN
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
@@ -51,7 +51,7 @@ def pack(matrix: CSR, v: int, group: int) -> dict[str, Array]:
 
     of_group = row * groups + column // group
     begins = np.flatnonzero(np.diff(of_group, prepend=-1))
-    nth = np.arange(row.size) - np.repeat(begins, np.diff(begins, append=row.size))
+    nth = ranks(np.diff(begins, append=row.size))
     if nth.max(initial=0) >= _KEPT:
         raise Unsupported(f"a row has more than {_KEPT} weights in {group} columns: it is not {v}:2:{group}")
     # places of two ascend: where there is one weight, a zero comes before or behind it

@@ -12,7 +12,7 @@ from nnzbench.data.problems.check import passes, relative_error
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.reference import reference
 from nnzbench.kernels.tensor.spmm import make_plan
-from nnzbench.kernels.tensor.tf32_strips import rounded
+from nnzbench.kernels.tensor.strips import rounded
 
 
 @pytest.mark.parametrize("tiling", [TF32[1], TF32[2]], ids=str)

@@ -8,7 +8,7 @@ from on_cpu import matrix
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import generate
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.kernels.tensor import spmv, strips, tf32_strips
+from nnzbench.kernels.tensor import spmv, strips
 from nnzbench.kernels.tensor.strips import dealt_starts, pack
 
 
@@ -29,7 +29,7 @@ def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
         (spmv, "_BLOCK_NONZEROS", 100, (), "f16"),
         (strips, "_BLOCK_ELEMENTS", 1, (1, 128), "f16"),
         (strips, "_BLOCK_ELEMENTS", 1, (2, 128, 4, "pairs", True), "f16"),
-        *((tf32_strips, "_BLOCK_ELEMENTS", 1, sizes, "f32") for sizes in ((1, 32), (4, 256), (2, 64))),
+        *((strips, "_BLOCK_ELEMENTS", 1, (*sizes, 1, "tf32"), "f32") for sizes in ((1, 32), (4, 256), (2, 64))),
     ],
 )
 def test_packing_in_blocks_changes_nothing(module, block, most, sizes, dtype, density, monkeypatch):
