@@ -12,7 +12,6 @@ import pandas as pd
 
 from nnzbench.results.crossover import GAP as GAP
 from nnzbench.results.records.record import is_fault
-from nnzbench.results.result_set import each
 
 
 def number(value: object, digits: int = 2) -> str:
@@ -90,14 +89,11 @@ def checks(rows: Iterable[Any]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=list(CHECKED))
 
 
-def checks_table(found: pd.DataFrame) -> str:
-    """Markdown of `checks`."""
-    lines = []
-    for row in each(found):
-        counts = [str(count) for count in (row.problems, row.right, row.failed, row.unsupported)]
-        error = f"{row.largest_error:.2g}" if row.largest_error == row.largest_error else GAP
-        lines.append([row.kernel, row.op, row.inputs, *counts, error])
-    return markdown([*CHECKED.values()], lines, left=3)
+def checks_table(rows: Iterable[Any]) -> pd.DataFrame:
+    """The same as a page has it."""
+    found = checks(rows)
+    errors = [GAP if math.isnan(error) else f"{error:.2g}" for error in found["largest_error"]]
+    return found.assign(largest_error=errors).set_axis([*CHECKED.values()], axis=1)
 
 
 POLICIES = {

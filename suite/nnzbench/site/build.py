@@ -143,7 +143,7 @@ def _of_index(reports: Path, everything: Mapping[str, Sequence[Path]], drawn: Co
     """What index.html has of each recorded folder that is not `drawn`, and the estimates of each GPU."""
     every = [folder for some in everything.values() for folder in some]
     gpus = sorted({folder.parent.name for folder in every} - {CpuDevice.gpu})
-    entries = {one: Job("/".join(one.parts[-2:]), _entry_of, (one,)) for one in every if one not in drawn}
+    entries = {one: Job("/".join(one.parts[-2:]), html.entry_of, (one,)) for one in every if one not in drawn}
     return entries | {reports / gpu: Job(f"estimates of {gpu}", grid.of_gpu, (reports, gpu)) for gpu in gpus}
 
 
@@ -217,10 +217,6 @@ def _build_one(folder: Path) -> tuple[Built, coverage.Counted, html.Entry]:
     view = View(results, page.attributes)
     path = render.draw(page, view, lacking, coverage.gaps(counted))
     return Built(results.experiment, results.gpu, "built", path), counted, html.entry(page, view)
-
-
-def _entry_of(folder: Path) -> html.Entry | None:
-    return html.entry_of(folder)
 
 
 def _build_gpu(reports: Path, gpu: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from nnzbench.core import paths
 from nnzbench.core.architectures import ARCHITECTURES, number
-from nnzbench.report.text import GAP, checks, checks_table, document, gpu_name, markdown, recorded_on
+from nnzbench.report.tables import frame_text
+from nnzbench.report.text import GAP, checks_table, document, gpu_name, markdown, recorded_on
 from nnzbench.results.records import shown
 from nnzbench.results.records.folder import BELOW, checked_arch, folders, records_file, refuse_links
 from nnzbench.results.records.record import is_fault
@@ -71,7 +72,7 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
         f"**{head}**",
         INTRO.format(arch=arch, part=part, gpu=name).rstrip(),
         "## Kernel by kernel",
-        checks_table(checks(rows)),
+        frame_text(checks_table(rows)),
         f"## Wrong or failed\n\n{wrong}" if failed else "",
         "## Runs",
         _runs(checked),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pandas as pd
 
 from nnzbench.report.page import Made, Page, View
-from nnzbench.report.text import CHECKED, GAP, checks
+from nnzbench.report.text import checks, checks_table
 from nnzbench.results.result_set import each
 
 
-def counts(view: View) -> pd.DataFrame:
-    """`CHECKED` by kernel, operation and input type, once for all policies."""
-    return checks(each(view.frame.drop_duplicates(["problem", "dtype", "kernel", "variant"])))
+def rows(view: View) -> Iterator[Any]:
+    """Of each candidate one, for all policies."""
+    return each(view.frame.drop_duplicates(["problem", "dtype", "kernel", "variant"]))
 
 
 def _answer(view: View) -> str:
-    found = counts(view)
+    found = checks(rows(view))
     return (
         f"{found['right'].sum()} candidates of {found[found['right'] > 0]['kernel'].nunique()} kernels on "
         f"{view.frame['problem'].nunique()} problems were right, {found['failed'].sum()} were wrong or failed."
@@ -23,9 +26,7 @@ def _answer(view: View) -> str:
 
 
 def _table(view: View) -> pd.DataFrame:
-    found = counts(view)
-    errors = [GAP if pd.isna(error) else f"{error:.2g}" for error in found["largest_error"]]
-    return found.assign(largest_error=errors).set_axis([*CHECKED.values()], axis=1)
+    return checks_table(rows(view))
 
 
 def awkward_sizes() -> Page:

@@ -66,7 +66,7 @@ def test_right_candidates_are_counted_by_kernel_operation_and_type(tmp_path: Pat
         rows.append(fake_records.failed(fake_records.record(kernel="aspt", **told), "unsupported", "32 columns"))
     view, _ = drawn(tmp_path, "awkward_sizes", rows)
     counts = ["problems", "right", "failed", "unsupported"]
-    found = awkward_sizes.counts(view).set_index(["kernel", "op", "inputs"])[counts].T
+    found = checks(awkward_sizes.rows(view)).set_index(["kernel", "op", "inputs"])[counts].T
     assert found["sputnik", "spmm", "f32"].tolist() == [2, 4, 0, 0]
     assert found["ring", "spmm", "f32"].tolist() == [0, 0, 2, 0]
     assert found["aspt", "spmm", "f32"].tolist() == [0, 0, 0, 2]
