@@ -34,6 +34,8 @@ SAMPLE = "4"
 BAD_INPUT = 2
 """Exit status of `nnzbench` for what the user must change."""
 INTERRUPTED = 130
+GRACE_S = 30.0
+"""For a run to put its last rows in place after it was told to end."""
 
 
 def missing(extra: str) -> bool:
@@ -48,17 +50,20 @@ def install(extra: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def nnzbench(*arguments: str) -> int:
-    """Runs the command in a process of its own and returns its exit status."""
+def nnzbench(*arguments: str, seconds: float | None = None) -> int:
+    """Runs the command in a process of its own; its exit status, 0 where it was ended tidily as its time was over."""
     print(f"$ nnzbench {' '.join(arguments)}", flush=True)
     child = subprocess.Popen([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT)
-    interrupted = False
+    interrupted = over = False
     while True:
         try:
-            status = child.wait()
-            return INTERRUPTED if interrupted else status
+            status = child.wait(seconds)
+            return INTERRUPTED if interrupted else 0 if over else status
         except KeyboardInterrupt:  # the child has it too, and ends tidily
             interrupted = True
+        except subprocess.TimeoutExpired:
+            (child.kill if over else child.terminate)()  # told so it ends as by Ctrl-C: rows are kept
+            over, seconds = True, GRACE_S
 
 
 def check(experiments: Sequence[str]) -> str:

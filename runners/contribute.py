@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,32 +32,17 @@ from nnzbench.core.host import extra_for, visible_gpus
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "contribute"
 MINUTES = 10.0
-GRACE_S = 30.0
-"""For a run to put its last rows in place after it was told to end."""
 LEAST_S = 5.0
 """A step with less is left out: starting takes as long."""
 CLOSING_S = 10.0
 """Of the time, kept for validating and packing."""
 
 
-def run(arguments: Sequence[str], seconds: float) -> int:
-    """`nnzbench` in a process of its own, ended tidily when its time is over; its status, 0 where that ended it."""
-    print(f"\n$ nnzbench {' '.join(arguments)}", flush=True)
-    child = subprocess.Popen([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT)
-    try:
-        return child.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGTERM)  # as Ctrl-C: rows are kept
-    try:
-        child.wait(timeout=GRACE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-    return 0
+def measure(minutes: float, run: Callable[..., int], clock: Callable[[], float]) -> list[str]:
+    """Runs the steps, each with its share of the time left; names of those whose status tells of something wrong.
 
-
-def measure(minutes: float, run: Callable[[Sequence[str], float], int], clock: Callable[[], float]) -> list[str]:
-    """Runs the steps, each with its share of the time left; names of those whose status tells of something wrong."""
+    Raises `KeyboardInterrupt` where a step was interrupted.
+    """
     from nnzbench.site.contribute import kit
 
     end = clock() + 60 * minutes - CLOSING_S
@@ -72,8 +55,10 @@ def measure(minutes: float, run: Callable[[Sequence[str], float], int], clock: C
             print(f"No time is left for {experiment}.")
             continue
         problems = [word for name in kit.chosen(experiment, count) for word in ("--problem", name)]
-        if run(["run", experiment, *problems, "--resume", "--out", str(RESULTS)], seconds):
-            failed.append(experiment)
+        status = run("run", experiment, *problems, "--resume", "--out", str(RESULTS), seconds=seconds)
+        if status == bench.INTERRUPTED:
+            raise KeyboardInterrupt
+        failed += [experiment] * bool(status)
     return failed
 
 
@@ -156,10 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench.install(extra)
     from nnzbench.site.contribute import kit
 
-    failed = measure(asked.minutes, run, time.monotonic)
+    failed = measure(asked.minutes, bench.nnzbench, time.monotonic)
     shutil.rmtree(RESULTS / "cpu", ignore_errors=True)
     archives = [kit.archive(RESULTS, gpu) for gpu in kit.gpus(RESULTS)]
-    unfit = run(["validate", *(str(RESULTS / gpu) for gpu in kit.gpus(RESULTS))], 600)
+    unfit = bench.nnzbench("validate", *(str(RESULTS / gpu) for gpu in kit.gpus(RESULTS)), seconds=600)
     print()
     if failed:
         print(f"Something computed wrong in {', '.join(failed)}: the reasons are above, and a report is welcome.")

@@ -148,7 +148,7 @@ def test_an_interrupted_step_ends_tidily_before_it_is_told(bench, monkeypatch):
     waits = [KeyboardInterrupt(), KeyboardInterrupt(), 1]
 
     class Child:
-        def wait(self) -> int:
+        def wait(self, timeout: float | None) -> int:
             found = waits.pop(0)
             if isinstance(found, BaseException):
                 raise found

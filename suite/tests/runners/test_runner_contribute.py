@@ -31,7 +31,8 @@ H200, NAME = "nvidia-h200", "NVIDIA H200"
 @pytest.fixture
 def contribute(runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.setattr(runner, "RESULTS", tmp_path / "build")
-    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    for module in (runner, runner.bench):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     return runner
 
 
@@ -54,9 +55,9 @@ def test_every_paper_that_has_times_of_its_own_has_a_step():
 
 def test_steps_share_the_time_and_the_last_ones_go_without(contribute, capsys):
     now = [0.0]
-    asked: list[tuple[list[str], float]] = []
+    asked: list[tuple[tuple[str, ...], float]] = []
 
-    def run(arguments: list[str], seconds: float) -> int:
+    def run(*arguments: str, seconds: float) -> int:
         asked.append((arguments, seconds))
         now[0] += 300 if arguments[1] == "dlmc_n512" else 60
         return int(arguments[1] == "sparsert_table1")
@@ -89,9 +90,9 @@ def test_a_process_past_its_time_is_ended_tidily(contribute, monkeypatch, tmp_pa
                 time.sleep(0.01)
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
 
-    monkeypatch.setattr(contribute.subprocess, "Popen", Popen)
-    assert contribute.run(["run"], 7.0) == 0
-    assert waited == [7.0, contribute.GRACE_S]
+    monkeypatch.setattr(contribute.bench.subprocess, "Popen", Popen)
+    assert contribute.bench.nnzbench("run", seconds=7.0) == 0
+    assert waited == [7.0, contribute.bench.GRACE_S]
     assert (tmp_path / "kept").read_text() == "kept\n"
 
 
