@@ -29,7 +29,7 @@ from nnzbench.data.problems.problem import ITEM_BYTES, DType
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.papers.predict.estimator import COLUMN_TILE, Carry, Model, Sizes
 from nnzbench.papers.predict.model import alike
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.describe import UNSTRUCTURED, class_of, pattern_of
 from nnzbench.results.records.folder import folders, gpu_among, gpus_of, records_file, refuse_links
 from nnzbench.results.records.record import RecordError
@@ -258,7 +258,7 @@ def _read(folder: Path) -> pd.DataFrame:
     file = records_file(folder)
     refuse_links(file)
     columns = [*_USED, "math", "role", "step", "search"]
-    return shown.read(file, columns)[columns]
+    return sanitise.read(file, columns)[columns]
 
 
 def _of_products(frame: pd.DataFrame) -> pd.DataFrame:

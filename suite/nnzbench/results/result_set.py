@@ -15,7 +15,7 @@ import pandas as pd
 
 from nnzbench.core.gpus import Peaks, peaks_of
 from nnzbench.data.problems.problem import INTERCHANGEABLE, DType, case_of, stem_of
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.beside import ENVIRONMENTS, MEMORY, beside
 from nnzbench.results.records.folder import records_file, refuse_links
 from nnzbench.results.records.record import KEY, RecordError, frame_of, place
@@ -109,7 +109,7 @@ def load(folder: Path) -> ResultSet:
 @functools.cache
 def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
     folder = path.parent
-    recorded = shown.read(path)
+    recorded = sanitise.read(path)
     if recorded.empty:
         raise RecordError(f"{path}: there is a header and no row")
     _check(path, recorded)
@@ -327,4 +327,4 @@ def _snapshot(path: Path, text: str) -> dict[str, Any]:
         raise RecordError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(found, dict):
         raise RecordError(f"{path}: not a JSON object")
-    return shown.snapshot(found)
+    return sanitise.snapshot(found)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.beside import ENVIRONMENTS
 from nnzbench.results.records.folder import folders, records_file
 from nnzbench.results.records.record import KEY, NOT_TIMED, RecordError, read_frame
@@ -178,7 +178,7 @@ def _software(path: Path) -> dict[str, str]:
 
 def _read(path: Path) -> pd.DataFrame:
     files = [records_file(folder) for folder in folders(path)] if path.is_dir() else [path]
-    rows = pd.concat([shown.frame(read_frame(file)) for file in files]) if files else pd.DataFrame()
+    rows = pd.concat([sanitise.frame(read_frame(file)) for file in files]) if files else pd.DataFrame()
     if rows.empty:
         raise RecordError(f"{path}: no records to compare")
     return rows

@@ -20,7 +20,7 @@ from nnzbench.data.problems.problem import Problem, case_of
 from nnzbench.kernels.registry import about, kernels, of_study
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report.text import document, folded, gpu_name, markdown
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.folder import records_file, refuse_links
 from nnzbench.results.records.record import frame_of, is_fault
 from nnzbench.results.records.selection import few, listed
@@ -179,7 +179,7 @@ def rank(gpu: str, cells: pd.DataFrame) -> tuple[float, float]:
 def _records(folder: Path) -> pd.DataFrame:
     source = records_file(folder)
     refuse_links(source, folder)
-    return shown.read(source) if source.is_file() else frame_of([])
+    return sanitise.read(source) if source.is_file() else frame_of([])
 
 
 def _reasons(experiment: str, records: pd.DataFrame) -> list[list[str]]:

@@ -11,7 +11,7 @@ import pandas as pd
 from nnzbench.core import paths
 from nnzbench.report.text import GAP, commit, document, folded, gpu_name, markdown, number, recorded_on
 from nnzbench.results.crossover import times_as_fast
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.beside import Table
 from nnzbench.results.records.folder import refuse_links
 from nnzbench.results.result_set import each, geometric_mean, read_environment
@@ -60,7 +60,7 @@ def write(reports: Path, gpu: str) -> Path | None:
     if rows.empty:
         return None
     path = folder / "README.md"
-    paths.write_text(path, page(shown.frame(rows), gpu, read_environment(folder, "environment.json")))
+    paths.write_text(path, page(sanitise.frame(rows), gpu, read_environment(folder, "environment.json")))
     return path
 
 

@@ -10,7 +10,7 @@ from nnzbench.core import paths
 from nnzbench.core.architectures import ARCHITECTURES, number
 from nnzbench.report.tables import frame_text
 from nnzbench.report.text import GAP, checks_table, document, gpu_name, markdown, recorded_on
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.folder import BELOW, checked_arch, folders, records_file, refuse_links
 from nnzbench.results.records.record import is_fault
 from nnzbench.results.result_set import each, read_environment
@@ -39,7 +39,7 @@ def write(reports: Path, gpu: str) -> list[Path]:
     for folder in folders(reports / gpu, f"*/{BELOW}sm_*/**"):
         path = records_file(folder)
         refuse_links(path, folder, folder.parent, folder.parent.parent)
-        found.setdefault(checked_arch(folder), []).append(Checked(folder, [*each(shown.read(path))]))
+        found.setdefault(checked_arch(folder), []).append(Checked(folder, [*each(sanitise.read(path))]))
     written = []
     for arch in sorted(found, key=number):
         path = reports / gpu / f"{BELOW}{arch}" / "README.md"

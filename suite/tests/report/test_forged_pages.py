@@ -15,7 +15,7 @@ from html_reports import SNAPSHOT, opened, rendered
 from markdown_it import MarkdownIt
 
 from nnzbench.report import render
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.records.beside import Tuning
 from nnzbench.results.records.record import Record, append
 from nnzbench.results.result_set import load
@@ -105,7 +105,7 @@ def test_no_markup_reaches_a_page_of_markdown(drawn: Path) -> None:
         assert not re.search(r"<[^>]+\son\w+\s*=", html), path
         assert not re.search(r"(href|src)=\"\s*(javascript|data|vbscript):", html, re.IGNORECASE), path
         assert all(one.isprintable() or one == "\n" for one in text), path
-        assert "x" * (shown.LONGEST + 1) not in text, path
+        assert "x" * (sanitise.LONGEST + 1) not in text, path
     readme = (drawn / GPU / "foreign" / "README.md").read_text(encoding="utf-8")
     assert "‹script›" in readme, "a hostile text is shown, and not hidden"
 

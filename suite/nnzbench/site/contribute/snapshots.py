@@ -25,8 +25,8 @@ from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records.beside import ENERGY, TUNING, Scope, Tuning, Window
 from nnzbench.results.records.record import Record
+from nnzbench.results.records.sanitise import DEEPEST, LONGEST, TABLES
 from nnzbench.results.records.selection import listed
-from nnzbench.results.records.shown import DEEPEST, LONGEST, TABLES
 
 LOOSEST = {"f32": "winograd", "f16": "f16_sums"}
 """The class with the largest tolerance among those of a row's arithmetic, of which a row does not say which."""

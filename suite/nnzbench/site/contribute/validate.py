@@ -20,7 +20,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.results.records import describe, selection
 from nnzbench.results.records.beside import ENERGY, ENVIRONMENTS, MEMORY, TUNING, Window
 from nnzbench.results.records.folder import BELOW, JOURNAL, PUBLISHED, checked_arch, folders, records_file
-from nnzbench.results.records.record import KEY, Record, RecordError, read_frame, read_records
+from nnzbench.results.records.record import KEY, Record, RecordError, read_table, records_of
 from nnzbench.results.records.selection import fastest
 from nnzbench.results.result_set import division
 from nnzbench.site.contribute import kit, physics, published, snapshots
@@ -64,7 +64,8 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     if faults:
         return faults, []
     try:
-        rows, frame = read_records(records_file(folder)), read_frame(records_file(folder))
+        table = read_table(records_file(folder))
+        rows, frame = records_of(table), table.to_pandas()
         tuned = TUNING.read(folder)
         windows = ENERGY.read(folder)
         environments = {one.name: one.text for one in ENVIRONMENTS.read(folder)}

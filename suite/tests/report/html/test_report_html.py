@@ -28,7 +28,7 @@ from matplotlib.colors import to_hex
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report.draw import style
-from nnzbench.results.records import shown
+from nnzbench.results.records import sanitise
 from nnzbench.results.selector import DEFAULT, Selector, written_here
 from nnzbench.site.build import build
 from nnzbench.site.index import data as html_data
@@ -118,7 +118,7 @@ def test_refused_records_are_named_and_the_rest_is_drawn(tmp_path):
 def test_names_are_escaped(tmp_path, monkeypatch, alike):
     """By the page itself, and whether or not what it reads is inert."""
     if not alike:
-        monkeypatch.setattr(shown, "inert", str)
+        monkeypatch.setattr(sanitise, "inert", str)
     evil = "</script><script>alert(1)</script><b>"
     rows = [dataclasses.replace(row, variant=row.variant + evil) for row in FEW]
     put(tmp_path, rows=rows, name=f"GPU {evil}")
@@ -126,8 +126,8 @@ def test_names_are_escaped(tmp_path, monkeypatch, alike):
     assert "<script>alert" not in text
     assert "</script><b>" not in text
     data = data_of(text)
-    assert data["gpus"][0]["name"] == f"GPU {shown.inert(evil)}"
-    assert all(variant.endswith(shown.inert(evil)) for variant in data["variants"])
+    assert data["gpus"][0]["name"] == f"GPU {sanitise.inert(evil)}"
+    assert all(variant.endswith(sanitise.inert(evil)) for variant in data["variants"])
 
 
 def test_claims_stand_as_their_table_has_them(tmp_path):
