@@ -25,7 +25,7 @@ from nnzbench.results.records.folder import folders, records_file
 from nnzbench.results.records.record import KEY, NOT_TIMED, RecordError, read_frame
 from nnzbench.results.records.selection import least
 from nnzbench.results.result_set import ResultSet, geometric_mean, load, read_environments
-from nnzbench.results.selector import standing
+from nnzbench.results.selector import selected
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
@@ -151,7 +151,7 @@ def reproduced(results: ResultSet) -> tuple[ResultSet, int, int] | None:
     if not other.is_dir() or other == results.folder:
         return None
     key, again = ["problem", "dtype", "kernel", "variant", "policy"], load(other)
-    rows = standing(results.frame).merge(again.frame[again.frame["status"] == "ok"], on=key, suffixes=("", "_again"))
+    rows = selected(results.frame).merge(again.frame[again.frame["status"] == "ok"], on=key, suffixes=("", "_again"))
     off = (rows["median_us_again"].map(math.log) - rows["median_us"].map(math.log)).abs()
     return again, len(rows), int((off <= _within(rows["policy"])).sum())
 

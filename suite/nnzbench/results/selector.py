@@ -169,7 +169,7 @@ def ranked(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["selected", "kernel", "variant"], ascending=[False, True, True], kind="stable")
 
 
-def standing(frame: pd.DataFrame) -> pd.DataFrame:
+def selected(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that stand for their kernel: the fastest checked one of each problem, arithmetic and policy."""
     return frame[frame["selected"] & frame["median_us"].notna()]
 

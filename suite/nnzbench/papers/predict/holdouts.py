@@ -18,7 +18,7 @@ from nnzbench.papers.predict.model import FEWEST, LEAST, Floats, Work, calibrate
 from nnzbench.report.text import gpu_name
 from nnzbench.results.records.folder import folders
 from nnzbench.results.result_set import ResultSet, each, geometric_mean, load
-from nnzbench.results.selector import standing
+from nnzbench.results.selector import selected
 
 CALIBRATION, DRAWS = 20, 12
 INSIDE, ASKED = 0.9, 0.93
@@ -83,7 +83,7 @@ def recorded_products(results: ResultSet, sparse: bool) -> pd.DataFrame:
 
     Sparse ones are left out where they were not: published ones were searched, and a search halves cuSPARSELt's time.
     """
-    rows = standing(results.frame)
+    rows = selected(results.frame)
     rows = rows[rows["cut_short"] == ""] if sparse else rows
     rows = rows[(rows["policy"] == "hot") & rows["kernel"].isin(PRODUCT_KERNELS[sparse])]
     rows = rows[rows["math"] == rows["dtype"]].sort_values("median_us", kind="stable")
@@ -139,7 +139,7 @@ def recorded(reports: Path) -> pd.DataFrame | None:
             frame = load(folder).frame
             frame = frame[(frame["policy"] == "hot") & frame["op"].isin(["spmm", "gemm"]) & (frame["shape"] == "")]
             dense = frame["kernel"].map(_is_dense).astype(bool)
-            fastest = standing(frame[dense]).assign(variant="", pattern_hash="")
+            fastest = selected(frame[dense]).assign(variant="", pattern_hash="")
             some = (fastest, frame[~dense & frame["median_us"].notna()])
             parts += [part.assign(gpu=folder.parent.name) for part in some]
     if not parts:

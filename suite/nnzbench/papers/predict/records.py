@@ -20,7 +20,7 @@ from nnzbench.papers.predict.model import FEWEST, alike, bound, carried, transfe
 from nnzbench.results.records.folder import folders
 from nnzbench.results.records.record import RecordError
 from nnzbench.results.result_set import ResultSet, load
-from nnzbench.results.selector import standing
+from nnzbench.results.selector import selected
 
 KEY = ("problem", "kernel", "math", "policy")
 SAME_CHIP = 0.12
@@ -136,9 +136,9 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
 def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu) -> pd.DataFrame:
     known = pd.DataFrame(columns=[*KEY, "known_us"])
     if measured is not None:
-        known = standing(measured.frame).rename(columns={"median_us": "known_us"})[[*KEY, "known_us"]]
+        known = selected(measured.frame).rename(columns={"median_us": "known_us"})[[*KEY, "known_us"]]
     parts = []
-    for (kernel, math_class, policy), group in standing(base.frame).groupby(["kernel", "math", "policy"], sort=False):
+    for (kernel, math_class, policy), group in selected(base.frame).groupby(["kernel", "math", "policy"], sort=False):
         rows = holdouts.work_of(group).assign(problem=group["problem"])
         us, launch = rows["us"].to_numpy(float), rows["launch_us"].to_numpy(float)
         rows["predicted"] = carried(us, launch, rows, source, target, str(policy))

@@ -24,7 +24,7 @@ from nnzbench.kernels.vendor.cublas import UNPRUNED
 from nnzbench.results.records.folder import folders
 from nnzbench.results.records.selection import fastest
 from nnzbench.results.result_set import GPU_DEVICES, ResultSet, each, load
-from nnzbench.results.selector import standing
+from nnzbench.results.selector import selected
 from nnzbench.results.table import divide
 from nnzbench.site.generations import published
 
@@ -136,7 +136,7 @@ def _measured(results: ResultSet) -> pd.DataFrame:
     parts = {name: about(name).part for name in results.frame["kernel"].unique()}  # they compute another thing each
     frame = results.frame[~results.frame["kernel"].map(parts).astype(bool)]
     methods = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["role"] == "paper")]
-    both = pd.concat([standing(frame), methods.sort_values("median_us", kind="stable")])
+    both = pd.concat([selected(frame), methods.sort_values("median_us", kind="stable")])
     rows = both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])
     peaks = {name: peaks_of(found) for name, _, found in results.environments}
     cases = rows["case"]
