@@ -162,16 +162,18 @@ class DecoderNetwork:
         net, n = self.case.net, family.columns(self.problem.n)
         size = (net.vocabulary, net.hidden) if name == HEAD else net.products[name]
         key = ("best", self.device.name, *size, n, family)
-        if family.whole:
-            return _SHARED.once(key, lambda: self._fastest(name, family))
-        return _SHARED.once_for(self.operands.sparse, (name, *key), lambda: self._fastest(name, family))
+        refusal = f"no candidate of {', '.join(family.kernels)} runs {name}"
 
-    def _fastest(self, name: str, family: ProductFamily) -> ProductChoice:
-        return self._quickest(
-            list(self.tried(name, family)), f"no candidate of {', '.join(family.kernels)} runs {name}"
+        def fastest() -> ProductChoice:
+            return self._fastest(list(self.tried(name, family)), refusal)
+
+        return (
+            _SHARED.once(key, fastest)
+            if family.whole
+            else _SHARED.once_for(self.operands.sparse, (name, *key), fastest)
         )
 
-    def _quickest(self, found: list[tuple[str, Candidate]], refusal: str) -> ProductChoice:
+    def _fastest(self, found: list[tuple[str, Candidate]], refusal: str) -> ProductChoice:
         """Of kernels' candidates, timed; on the processor the first. Raises `Unsupported` where none runs."""
         device = self.device
         if not isinstance(device, GpuDevice):
@@ -181,7 +183,7 @@ class DecoderNetwork:
         for candidate in compiled_ahead(each_one, device.arch, device.link):
             kernel = next(kernel for kernel, one in found if one.variant == candidate.variant)
             try:
-                timed.append(ProductChoice(_quickly(device, candidate), kernel, candidate.variant))
+                timed.append(ProductChoice(_timed(device, candidate), kernel, candidate.variant))
             except (Unsupported, LaunchError) as error:
                 refusal = str(error)
         if not timed:
@@ -206,7 +208,7 @@ class DecoderNetwork:
             return None
 
         def fastest() -> ProductChoice:
-            return self._quickest([(kernel, one) for one in found.values()], "no product with SwiGLU runs")
+            return self._fastest([(kernel, one) for one in found.values()], "no product with SwiGLU runs")
 
         key = ("gated", self.device.name, self.problem.n, kernel)
         best = _SHARED.once_for(self.operands.sparse, key, fastest)
@@ -279,19 +281,11 @@ def _plain(candidate: Candidate, made: Operands) -> bool:
     return plan is None or (plan.unpermute is None and "b" in inputs(plan, made))
 
 
-def _quickly(device: GpuDevice, candidate: Candidate) -> float:
-    """Microseconds of a product, with the GPU for itself."""
-    with device.alone():
-        return _timed(device, candidate)
-
-
 def _timed(device: GpuDevice, candidate: Candidate) -> float:
-    prepared = candidate.prepare()
-    try:
+    """Microseconds of a product, with the GPU for itself."""
+    with device.alone(), contextlib.closing(candidate.prepare()) as prepared:
         prepared.run()
         runs = over_copies(candidate, prepared, None, device.timer)
         replay = device.timer.capture(functools.partial(each, runs), 1)
         device.timer.elapsed_us(replay)
         return min(device.timer.elapsed_us(replay) for _ in range(3)) / len(runs)
-    finally:
-        prepared.close()

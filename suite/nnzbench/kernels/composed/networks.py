@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.kernels.copies import each
 from nnzbench.kernels.registry import About, FoundKernel, register
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.layers import bias_relu_plan, depthwise_plan, masked_softmax_plan, softmax_plan
@@ -175,12 +177,7 @@ def _bound(
     steps = [
         _library(handle, launch, arrays, math) if launch.entry == PRODUCT else next(calls) for launch in plan.launches
     ]
-
-    def run() -> None:
-        for step in steps:
-            device.guarded(step)
-
-    return run
+    return partial(each, [partial(device.guarded, step) for step in steps])
 
 
 def _library(

@@ -180,7 +180,7 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[RingSddmmTiling]:
     target = architecture(arch)
     sms, limit = sm_count(arch), target.block_shared_bytes
     drifts = (False, True) if target.has("mbarrier") else (False,)
-    ranked: list[tuple[float, RingSddmmTiling]] = []
+    found: list[RingSddmmTiling] = []
     for lanes, vec in _LANES:
         for warps, row_steps in _WARPS:
             for parts in _PARTS:
@@ -195,8 +195,8 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[RingSddmmTiling]:
                     tiling = replace(shape, drift=drift).with_ring(problem.n, budget, drift, MOST_UNITS * _UNIT)
                     if tiling is None or (tiling.resident(problem.n) and not drift and len(drifts) > 1):
                         continue  # where all of B stays, drifting takes no room from the window
-                    ranked.append((_cycles(tiling, problem, nnz, sms), tiling))
-    return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
+                    found.append(tiling)
+    return sorted(found, key=lambda tiling: _cycles(tiling, problem, nnz, sms))[:_MOST_TILINGS]
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: RingSddmmTiling, shared: SharedWork | None = None) -> Plan:

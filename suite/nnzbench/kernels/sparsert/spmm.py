@@ -141,23 +141,16 @@ class Planner:
         for rows, parts, across, down, v, loop, staged in shapes:
             depth = 32 if rows <= 32 and v == 1 else 16
             t = Tiling(rows, parts, v, down, across, loop, staged, depth)
-            if loop > 1 and (across > 1 or staged or n <= t.tile_columns * (loop - 1)):
-                continue
-            if t.warps < 2 or t.threads > 1024 or (rows * v + depth * v + 24) * t.threads > 65536:
-                continue
-            if rows > 8 and rows * down >= 2 * m:
-                continue
-            if (across > 1 and n <= t.tile_columns * (across - 1)) or (v == 2 and (not run or run % 2 or n <= 32)):
-                continue
-            if staged and (not run or (down == 1 and parts < 4)):
-                continue
             sums = t.warps * rows * t.tile_columns * 4 if parts > 1 else 0
             stage = k * t.tile_columns * across * self.element if staged else 0
-            if sums + stage > min(self.target.block_shared_bytes, 128 * 1024):
-                continue
-            if parts > 1 and k < 4 * parts:
-                continue
-            found.append(t)
+            no_room = t.warps < 2 or t.threads > 1024 or (rows * v + depth * v + 24) * t.threads > 65536
+            no_room |= sums + stage > min(self.target.block_shared_bytes, 128 * 1024)
+            idle = (rows > 8 and rows * down >= 2 * m) or (parts > 1 and k < 4 * parts)
+            idle |= max(across, loop) > 1 and n <= t.tile_columns * (max(across, loop) - 1)
+            scattered = (v == 2 and (not run or run % 2 or n <= 32)) or (staged and not run)
+            useless = (loop > 1 and (across > 1 or staged)) or (staged and down == 1 and parts < 4)
+            if not (no_room or idle or scattered or useless):
+                found.append(t)
         return found
 
     def candidates(self) -> list[Tiling]:

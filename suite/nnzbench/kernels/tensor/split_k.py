@@ -120,9 +120,9 @@ def _by_rows(stored: Array) -> Array:
     return np.ascontiguousarray(stored.T)
 
 
-def samples(*sizes: tuple[int, int, int]) -> tuple[Problem, ...]:
+def samples(*sizes: tuple[int, int, int], source: str = "uniform:0") -> tuple[Problem, ...]:
     """Representative products (m, k, n) of kernels that take no awkward sizes."""
     return tuple(
-        Problem("representative", f"spmm {m}x{k}x{n} uniform:0", "spmm", m, k, n, 0.75, "uniform:0", "f16")
+        Problem("representative", f"spmm {m}x{k}x{n} {source}", "spmm", m, k, n, 0.75, source, "f16")
         for m, k, n in sizes
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,8 +167,7 @@ class Strips:
         return heads
 
 
-@dataclass(frozen=True)
-class _Steps:
+class _Steps(NamedTuple):
     """Steps of 32 columns of a strip, expanded to the registers of a warp's lanes."""
 
     words: Uint32s
@@ -259,7 +258,7 @@ def pack(
         first, last, _ = part[0].indices(strips)
         made = [_plain_steps(_dense(matrix, first, last - first, columns), panels, panel_columns, form)]
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns, form)
-        held = _joined([steps for steps, _ in made])
+        held = _Steps(*map(np.concatenate, zip(*(steps for steps, _ in made), strict=True)))
         plain = made[0][0].panel.size
         chunks, size, of_panel = _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
         require_room(16 * int(size.max(initial=0)), most_bytes)
@@ -392,11 +391,6 @@ def _expand(dense: _Bits, form: Form) -> tuple[Uint32s, Uint32s, _Places]:
     entry, place = np.nonzero(left.ravel()[some, None] >> np.arange(4, dtype=np.uint8) & 1)
     strip, row, column = np.unravel_index(some[entry], left.shape)
     return words, told.view("<u4")[..., 0], (strip, row, 4 * column + place)
-
-
-def _joined(parts: list[_Steps]) -> _Steps:
-    names = ("words", "selected", "columns", "panel", "narrow")
-    return _Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _chunks(

@@ -19,6 +19,8 @@ from nnzbench.data.matrices.prune import CHOSEN
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
+from nnzbench.kernels.rows import vector_width
+from nnzbench.kernels.tensor.split_k import samples
 
 _ROWS = (32, 64, 128)
 _KEPT = 2
@@ -137,10 +139,9 @@ def make_plan(
     elapsed = shared.timer()
     packed = _packed(operands.sparse, rows, group, shared)
     buffers = {**packed, "b": operands.dense["b"], "c": np.empty((m, n), np.float16)}
-    fill = next(fill for fill in (8, 4, 2, 1) if n % fill == 0)
     grid = -(-n // tiling.columns), -(-m // rows), 1
     arguments = m, n, packed["chosen"].shape[1]
-    return tiling.plan("venom", grid, arguments, buffers, defines={"FILL": fill}, generate_ms=elapsed())
+    return tiling.plan("venom", grid, arguments, buffers, defines={"FILL": vector_width(n, 2)}, generate_ms=elapsed())
 
 
 def format_of(source: str) -> tuple[int, int] | None:
@@ -165,10 +166,7 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
         rank=133,
         pattern="V:N:M",
         structure_bytes=structure_bytes,
-        samples=tuple(
-            Problem("representative", f"spmm 128x256x{n} vnm", "spmm", 128, 256, n, 0.75, "vnm:64:2:8:0", "f16")
-            for n in (8, 64, 256)
-        ),
+        samples=samples((128, 256, 8), (128, 256, 64), (128, 256, 256), source="vnm:64:2:8:0"),
     ),
 )
 def venom(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:

@@ -24,6 +24,7 @@ from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import DType, Problem
 from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernels.copies import each
 from nnzbench.kernels.registry import About
 from nnzbench.kernels.sputnik.layers import masked_softmax_plan
 from nnzbench.kernels.vendor import cublas, support
@@ -143,12 +144,7 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
         device.bind(softmax, {"mask": bits, "x": scores}),
         product(handle, math, (mask.m, mask.k, features), scores, v, output.array),
     )
-
-    def run() -> None:
-        for step in steps:
-            step()
-
-    return support.finish(preparing, run, output, [scores])
+    return support.finish(preparing, partial(each, steps), output, [scores])
 
 
 @library(

@@ -53,26 +53,10 @@ class Bindings:
         self._call(name, ctypes.c_void_p(ctypes.addressof(made)), *arguments)
         return made.value or 0
 
-    def create(self) -> int:
-        return self._made("cusparseCreate")
-
-    def destroy(self, handle: int) -> None:
-        self._call("cusparseDestroy", handle)
-
-    def set_stream(self, handle: int, stream: int) -> None:
-        self._call("cusparseSetStream", handle, stream)
-
-    def create_csr(self, *arguments: int) -> int:
-        return self._made("cusparseCreateCsr", *arguments)
-
-    def create_dn_mat(self, *arguments: int) -> int:
-        return self._made("cusparseCreateDnMat", *arguments)
-
-    def destroy_sp_mat(self, descriptor: int) -> None:
-        self._call("cusparseDestroySpMat", descriptor)
-
-    def destroy_dn_mat(self, descriptor: int) -> None:
-        self._call("cusparseDestroyDnMat", descriptor)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """`create_dn_mat` is `cusparseCreateDnMat`, say; what creates returns what it made."""
+        call = self._made if name.startswith("create") else self._call
+        return partial(call, "cusparse" + name.title().replace("_", ""))
 
     def constrained_gemm_buffer_size(self, *arguments: int) -> int:
         size = ctypes.c_size_t()

@@ -26,6 +26,7 @@ from nnzbench.data.problems.operands import F8_SCALE, Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.data.problems.reference import Reference
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.kernels.copies import each
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.sputnik.layers import bias_relu_plan
 from nnzbench.kernels.vendor import support
@@ -250,12 +251,7 @@ def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Ar
     output = Output(device, (m, n), "f32")
     multiply = product(handle, case.math, (m, a.k, n), weights, dense, output.array, a_transposed=case.transposed)
     finishing = device.bind(bias_relu_plan(bias, np.empty((m, n))), {"bias": shift, "c": output.array})
-
-    def run() -> None:
-        multiply()
-        finishing()
-
-    return support.finish(preparing, run, output)
+    return support.finish(preparing, partial(each, (multiply, finishing)), output)
 
 
 @library(

@@ -20,7 +20,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are first used
 
 from nnzbench.core.plan import Array, Candidate, Prepared, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
@@ -111,9 +111,8 @@ SLICE = 32
 def sliced_ell(matrix: CSR) -> tuple[Array, Array, Array]:
     """Slice offsets, columns and values: each slice as wide as its longest row, column-major, padded with -1 and 0."""
     slices = -(-matrix.m // SLICE)
-    lengths = np.zeros(slices * SLICE, np.int64)
-    lengths[: matrix.m] = matrix.row_lengths
-    offsets = np.concatenate([[0], np.cumsum(lengths.reshape(slices, SLICE).max(axis=1) * SLICE)])
+    lengths = np.pad(matrix.row_lengths, (0, slices * SLICE - matrix.m))
+    offsets = prefix_sums(lengths.reshape(slices, SLICE).max(axis=1) * SLICE)
     columns = np.full(int(offsets[-1]), -1, np.int32)
     values = np.zeros(int(offsets[-1]), matrix.values.dtype)
     for first, at, end in zip(range(0, matrix.m, SLICE), offsets[:-1], offsets[1:], strict=True):
@@ -145,7 +144,7 @@ def blocked_ell(matrix: CSR, size: int) -> tuple[Array, Array]:
     """Block columns (block rows, width), -1 where a row has fewer blocks, and values (m, width * size)."""
     offsets, columns, blocks = block_rows(matrix, size)
     counts = np.diff(offsets)
-    at = np.repeat(np.arange(counts.size), counts), np.arange(columns.size) - np.repeat(offsets[:-1], counts)
+    at = np.repeat(np.arange(counts.size), counts), ranks(counts)
     places = np.full((counts.size, max(1, counts.max())), -1, np.int32)
     places[at] = columns
     values = np.zeros((*places.shape, size, size), blocks.dtype)
