@@ -17,13 +17,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from nnzbench.bench.peaks import measure_peaks
 from nnzbench.bench.phases import Work
@@ -31,9 +29,8 @@ from nnzbench.bench.subject import Subjects
 from nnzbench.bench.timing import warm_up
 from nnzbench.core.gpus import Peaks
 from nnzbench.core.plan import Unsupported
-from nnzbench.data.matrices.formats import CSR
-from nnzbench.data.problems.operands import Operands
-from nnzbench.data.problems.problem import ConvShape, DType, Problem
+from nnzbench.data.problems.operands import make_operands
+from nnzbench.data.problems.problem import Problem
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.build import cache, toolchain
 from nnzbench.devices.build.cache import CompileError
@@ -41,15 +38,13 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.nvml import Clocks
 from nnzbench.devices.other_arch import OtherArch
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, candidates, kernels
+from nnzbench.kernels.samples import PROBLEMS
 
 COOL_S, COOL_IN_ALL_S = 30.0, 300.0
 """Longest wait for a GPU that is too hot, of one candidate and of all."""
 WARMER_C = 10.0
 """Than at the run's start: as it is at work."""
 POLL_S = 0.5
-SIDE = 64
-"""Of the product's square operands."""
-CONVOLUTION = ConvShape(1, 16, 8, 8, 16, 3, 3, 1, 1)
 
 
 @dataclass
@@ -148,9 +143,10 @@ def open_libraries(device: GpuDevice, names: Iterable[str]) -> None:
         kernel = known.get(name)
         if not isinstance(kernel, VendorKernel):
             continue
-        for problem, operands in _small():
+        for problem in _small():
             if problem.op in kernel.ops and problem.dtype in kernel.dtypes:
                 try:
+                    operands = make_operands(problem)
                     for candidate in islice(candidates(kernel, problem, operands, device, untuned=True), 1):
                         candidate.prepare().close()
                 except DeviceLost:
@@ -161,21 +157,10 @@ def open_libraries(device: GpuDevice, names: Iterable[str]) -> None:
         device.release()
 
 
-def _small() -> Iterator[tuple[Problem, Operands]]:
-    """A product in two dtypes, every second weight zero as sparse tensor cores want it, and a convolution."""
-    matrix = CSR.from_dense(np.tile(np.array([1, 0], np.float32), (SIDE, SIDE // 2)))
-    product = Operands(matrix, {"b": np.ones((SIDE, SIDE), np.float32)}, matrix.pattern_hash())
-    dtypes: tuple[DType, ...] = ("f32", "f16")
-    for dtype in dtypes:
-        yield Problem("start", "product", "spmm", SIDE, SIDE, SIDE, 0.5, "", dtype), product.cast(dtype)
-    conv = CONVOLUTION
-    m, k, n = conv.filters, conv.channels * conv.r * conv.s, conv.batch * conv.out_height * conv.out_width
-    filters = CSR.from_dense(np.ones((m, k), np.float32))
-    image = np.ones((conv.batch, conv.channels, conv.height, conv.width), np.float32)
-    yield (
-        Problem("start", "convolution", "conv2d", m, k, n, 0.0, "", "f32", conv=conv),
-        Operands(filters, {"x": image}, filters.pattern_hash()),
-    )
+def _small() -> Iterator[Problem]:
+    """A product in two dtypes, whose weights are 2:4 as sparse tensor cores want them, and a convolution."""
+    product = next(one for one in PROBLEMS if one.source == "nm:2:4:0")
+    yield from (product, replace(product, dtype="f16"), next(one for one in PROBLEMS if one.op == "conv2d"))
 
 
 SCHEMA = "nnzbench-environment/1"
