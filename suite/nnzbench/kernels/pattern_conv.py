@@ -17,7 +17,7 @@ from nnzbench.core.plan import Array, Int64s, Plan, SharedWork, Unsupported, pla
 from nnzbench.core.tiles import TileConfiguration
 from nnzbench.data.matrices.encodings import Kernels, reordered, structure_bytes
 from nnzbench.data.matrices.formats import MatrixError, prefix_sums
-from nnzbench.data.problems.operands import Operands, storage_dtype
+from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved, first_of_each, vector_width
@@ -144,7 +144,7 @@ def make_plan(
     elapsed = shared.timer()
     kernels = shared.once("kernels", lambda: _kernels(shape, operands))
     order = shared.once("order", lambda: reordered(kernels)) if tiling.sorted else np.arange(kernels.filters)
-    x = operands.dense["x"].astype(storage_dtype(problem.dtype), copy=False)
+    x = operands.dense["x"]
     tiling = replace(tiling, channels=min(tiling.channels, shape.channels))
     staged = Staged.of(shape, tiling, x.itemsize)
     shared_bytes = tiling.stages * tiling.channels * staged.plane * x.itemsize
@@ -259,8 +259,7 @@ def pattern_conv(problem: Problem, operands: Operands, arch: str) -> Iterator[Pl
     """
     shape, shared = convolved(problem), SharedWork()
     kernels = shared.once("kernels", lambda: _kernels(shape, operands))
-    itemsize = storage_dtype(problem.dtype).itemsize
-    tuned = [("", one) for one in tilings(shape, kernels.filter.size, itemsize, arch)]
+    tuned = [("", one) for one in tilings(shape, kernels.filter.size, operands.dense["x"].itemsize, arch)]
     yield from plans_that_fit(
         [*tuned[:1], *STEPS.items(), *tuned[1:]],
         lambda one: make_plan(problem, operands, one[1], arch, one[0], shared),

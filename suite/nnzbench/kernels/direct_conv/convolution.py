@@ -16,7 +16,7 @@ from typing import Literal
 
 from nnzbench.core.architectures import block_shared_bytes, sm_count
 from nnzbench.core.plan import Plan, Unsupported
-from nnzbench.data.problems.operands import Operands, storage_dtype
+from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape, Problem
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.program import (
@@ -227,7 +227,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: ConvTiling, arch: st
         language="ptx",
         source=sources[0],
         defines={},
-        buffers=program.buffers(operands.dense["x"].astype(storage_dtype(problem.dtype), copy=False)),
+        buffers=program.buffers(operands.dense["x"]),
         output="y",
         launches=program.launches(sources),
         math=problem.dtype,

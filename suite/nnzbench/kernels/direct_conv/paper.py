@@ -19,7 +19,7 @@ from nnzbench.core.plan import Array, Int32s, Int64s, Launch, Plan, Uint32s, Uns
 from nnzbench.core.tiles import MOST_GRID_Y
 from nnzbench.data.matrices.encodings import Coded
 from nnzbench.data.matrices.formats import CSR, MatrixError
-from nnzbench.data.problems.operands import Operands, storage_dtype
+from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import ConvShape, DType, Problem
 
 SUB_BATCHES = (2, 4, 8)
@@ -152,7 +152,7 @@ class PaperLayer:
             raise Unsupported("one padded image has 2**31 elements or more")
         self.shape, self.dtype = s, problem.dtype
         counted = entries(operands.sparse, s, problem.dtype)
-        self.x = np.ascontiguousarray(operands.dense["x"], dtype=storage_dtype(problem.dtype))
+        self.x = np.ascontiguousarray(operands.dense["x"])
         self.padded = np.pad(self.x, ((0, 0), (0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w)))
         self.counted = counted if counted.size else np.zeros(1, counted.dtype)  # a buffer is never empty
         """Entries of channels that keep their own counts, shape (nnz,)."""

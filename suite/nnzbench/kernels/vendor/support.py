@@ -17,7 +17,18 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from nnzbench.core.architectures import ARCHITECTURES, architecture
-from nnzbench.core.plan import Array, Candidate, Ends, Prepared, Unsupported, bf16_bits, from_bf16, one_line
+from nnzbench.core.plan import (
+    Array,
+    Candidate,
+    Ends,
+    Made,
+    Prepared,
+    SharedWork,
+    Unsupported,
+    bf16_bits,
+    from_bf16,
+    one_line,
+)
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands, to_e4m3
 from nnzbench.data.problems.parts import PART_ELEMENTS, Part, over_parts
@@ -43,11 +54,6 @@ def to_storage(array: Array, dtype: str) -> Array:
     if dtype == "f8":
         return np.ascontiguousarray(to_e4m3(array)).view(np.uint8)
     return bf16_bits(array) if dtype == "bf16" else np.ascontiguousarray(array)
-
-
-def from_storage(array: Array, dtype: str) -> Array:
-    """The inverse of `to_storage`."""
-    return from_bf16(array) if dtype == "bf16" else array
 
 
 def swapped(array: Array) -> Array:
@@ -89,7 +95,6 @@ SHARE = 8
 """Inputs kept between candidates take at most one part in this many of the GPU's memory."""
 
 Form = tuple[str | int | bool, ...]
-Held = dict[Form, tuple[tuple[DeviceArray, ...], float]]
 WEIGHTS = "weights"
 """First word of the forms that hold the matrix with its zeros."""
 
@@ -98,14 +103,14 @@ class Weights:
     """A matrix with its zeros in device memory, for all dense libraries and all problems in a row that have it."""
 
     def __init__(self) -> None:
-        self._held: Held = {}
+        self._held: Made = {}
         self._matrix: Callable[[], CSR | None] = lambda: None
 
-    def of(self, matrix: CSR) -> Held:
+    def of(self, matrix: CSR) -> Made:
         """What is held of that matrix; of any other one nothing is any more."""
         if self._matrix() is not matrix:
             self.close()
-            held: Held = {}
+            held: Made = {}
             self._held, self._matrix = held, weakref.ref(matrix, lambda _: held.clear())
         return self._held
 
@@ -128,7 +133,7 @@ class UnprunedTruth:
         self._kept = None
 
 
-class Inputs:
+class Inputs(SharedWork):
     """Inputs of one problem by form, shared by the candidates of one kernel and freed with the last of them.
 
     Given the `matrix`, what is held under `WEIGHTS` is shared more widely; see `Weights`.
@@ -138,41 +143,37 @@ class Inputs:
     """
 
     def __init__(self, device: GpuDevice, matrix: CSR | None = None) -> None:
+        super().__init__()
         self.device = device
-        self._held: Held = {}
-        self._made: dict[Form, tuple[Sequence[Array], float]] = {}
-        self._weights: Held = {} if matrix is None else device.library("matrix_weights", Weights).of(matrix)
+        self._ahead: dict[Form, tuple[Sequence[Array], float]] = {}
+        self._weights: Made = {} if matrix is None else device.library("matrix_weights", Weights).of(matrix)
 
     def ahead(self, form: Form, make: Callable[[], Array]) -> None:
         """Makes the one array of a form on the host where it is not held: other processes use the GPU meanwhile."""
-        if form not in self._of(form) and form not in self._made:
-            started = time.perf_counter()
-            self._made[form] = (make(),), time.perf_counter() - started
+        if form not in self._of(form) and form not in self._ahead:
+            elapsed = self.timer()
+            self._ahead[form] = (make(),), elapsed() / 1e3
 
-    def _of(self, form: Form) -> Held:
-        return self._weights if form[0] == WEIGHTS else self._held
+    def _of(self, form: Form) -> Made:
+        return self._weights if form[0] == WEIGHTS else self._made
 
-    def take(self, form: Form, make: Callable[[], Sequence[Array]]) -> tuple[tuple[DeviceArray, ...], float]:
-        """The arrays of a form, and the seconds that it took earlier to make them: 0 where they are made now.
+    def take(self, form: Form, make: Callable[[], Sequence[Array]]) -> tuple[DeviceArray, ...]:
+        """The arrays of a form, made at its first use. Raises `LaunchError` where there is no memory."""
 
-        Raises `LaunchError` where there is no memory.
-        """
-        mine = self._of(form)
-        if form in mine:
-            return mine[form]
-        started = time.perf_counter()
-        made, earlier = self._made.pop(form) if form in self._made else (make(), 0.0)
-        every = (*self._held.values(), *self._weights.values())
-        held = sum(array.size_bytes for arrays, _ in every for array in arrays)
-        if held + sum(array.nbytes for array in made) > self.device.facts.memory_bytes // SHARE:
-            self.drop()
-        arrays = tuple(self.device.upload(array) for array in made)
-        mine[form] = (arrays, earlier + time.perf_counter() - started)
-        return arrays, earlier
+        def uploaded() -> tuple[DeviceArray, ...]:
+            made, earlier = self._ahead.pop(form) if form in self._ahead else (make(), 0.0)
+            self._saved += earlier
+            every = (*self._made.values(), *self._weights.values())
+            held = sum(array.size_bytes for arrays, _ in every for array in arrays)
+            if held + sum(array.nbytes for array in made) > self.device.facts.memory_bytes // SHARE:
+                self.drop()
+            return tuple(self.device.upload(array) for array in made)
+
+        return self._once(self._of(form), form, uploaded)
 
     def drop(self) -> None:
         """Keeps nothing for later candidates; whoever runs on an array still holds it."""
-        self._held.clear()
+        self._made.clear()
         self._weights.clear()
 
 
@@ -185,22 +186,11 @@ class Preparing:
     def __init__(self, inputs: Inputs, math: str = "f32") -> None:
         require_math(inputs.device, math)
         self.inputs, self.device = inputs, inputs.device
-        self._started = time.perf_counter()
-        self._earlier = 0.0
-
-    def arrays(self, form: Form, make: Callable[[], Sequence[Array]]) -> tuple[DeviceArray, ...]:
-        """The arrays of a form, made at its first use. Raises `LaunchError` where there is no memory."""
-        arrays, seconds = self.inputs.take(form, make)
-        self._earlier += seconds
-        return arrays
+        self.arrays, self.milliseconds = inputs.take, inputs.timer()
 
     def array(self, form: Form, make: Callable[[], Array]) -> DeviceArray:
         """The one array of a form, as `arrays`."""
         return self.arrays(form, lambda: (make(),))[0]
-
-    def milliseconds(self) -> float:
-        """Time since the start, and what others spent on forms that this one takes: it does not depend on the order."""
-        return (time.perf_counter() - self._started + self._earlier) * 1e3
 
     def dense(self, b: Array, dtype: str, turned: bool = False) -> DeviceArray:
         """The dense operand `b` as it is, or with its axes swapped."""
@@ -371,7 +361,8 @@ class Output:
 
     def read(self) -> Array:
         """Waits, then copies to the host in the problem's shape."""
-        return np.moveaxis(from_storage(self.array.read(), self._dtype), -1, self._innermost)
+        stored = self.array.read()
+        return np.moveaxis(from_bf16(stored) if self._dtype == "bf16" else stored, -1, self._innermost)
 
 
 def finish(
