@@ -26,7 +26,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
-from nnzbench.kernels.vendor.support import CUDA_TYPE, Closable, Inputs, Output, Preparing, Result, to_storage
+from nnzbench.kernels.vendor.support import CUDA_TYPE, Closable, Inputs, Output, Preparing, to_storage
 
 T = TypeVar("T")
 
@@ -47,6 +47,15 @@ class CusparseHandle(support.Handle):
         self._scalars = np.array([1.0, 0.0], np.float32)  # read by the host at each call
         self.alpha = self._scalars.ctypes.data
         self.beta = self.alpha + self._scalars.itemsize
+
+    def refusing(self, what: str, dtype: str, call: Callable[[], T]) -> T:
+        """As `support.refusing`; where 16-bit operands are refused, with the version and what is known of that."""
+        try:
+            return support.refusing(f"cusparse {what}", call)
+        except Unsupported as refused:
+            if dtype == "f32" or "NOT_SUPPORTED" not in str(refused):
+                raise
+            raise Unsupported(f"{refused} ({self.version()}; {REFUSES_F16})") from None
 
     def version(self) -> str:
         """Of the library, in words; what it does may depend on it."""
@@ -172,62 +181,6 @@ def stored(preparing: Preparing, matrix: CSR, algorithm: str, dtype: str, size: 
     return first, *preparing.arrays(("nonzeros",), lambda: (matrix.indices, to_storage(matrix.values, dtype)))
 
 
-def prepare_call(
-    handle: CusparseHandle,
-    routine: str,
-    variant: str,
-    preprocess: bool,
-    describe: Callable[[Descriptors, Sequence[DeviceArray]], tuple[int, ...]],
-    dtype: str,
-    output: Result,
-    weights: Sequence[DeviceArray],
-    others: Sequence[DeviceArray],
-    preparing: Preparing,
-) -> Prepared:
-    """The `routine` of cuSPARSE (`sp_mm`) on what `describe` makes of fresh descriptors and `weights`.
-
-    `others` are its other inputs. Raises `Unsupported` where cuSPARSE refuses it.
-    """
-    device, lib = handle.device, handle.lib
-    execute = getattr(lib, routine)
-    held: list[Closable] = []
-
-    def call(library: Callable[[], T]) -> T:
-        try:
-            return support.refusing(f"cusparse {variant}", library)
-        except Unsupported as refused:
-            if dtype == "f32" or "NOT_SUPPORTED" not in str(refused):
-                raise
-            raise Unsupported(f"{refused} ({handle.version()}; {REFUSES_F16})") from None
-
-    def buffer_size(arguments: tuple[int, ...]) -> int:
-        ask = getattr(lib, f"{routine}_buffer_size")
-        if routine != "sddmm":
-            return int(ask(*arguments))
-        size = np.zeros(1, np.uint64)
-        ask(*arguments, size.ctypes.data)
-        return int(size[0])
-
-    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
-        descriptors = Descriptors(lib, CUDA_TYPE[dtype])
-        try:
-            arguments = call(lambda: describe(descriptors, arrays))
-            workspace = device.empty((max(1, call(lambda: buffer_size(arguments))),), np.uint8)
-            if preprocess:
-                call(lambda: getattr(lib, f"{routine}_preprocess")(*arguments, workspace.pointer))
-        except BaseException:
-            descriptors.close()
-            raise
-        held.extend((descriptors, workspace))
-
-        def run(keep: Any = (handle, arrays, others, workspace, output)) -> None:
-            call(lambda: execute(*arguments, workspace.pointer))
-
-        return run
-
-    return support.finish(preparing, over(weights), output, held, weights, over)
-
-
 SPMM_ALGORITHMS = ("DEFAULT", "CSR_ALG1", "CSR_ALG2", "CSR_ALG3", "COO_ALG1", "COO_ALG2", "COO_ALG3", "COO_ALG4")
 SPMV_ALGORITHMS = ("DEFAULT", "CSR_ALG1", "CSR_ALG2", "COO_ALG1", "COO_ALG2", "SELL_ALG1")
 PREPROCESSED = {"spmm": ("CSR_ALG1", "CSR_ALG3"), "spmv": ("CSR_ALG1", "CSR_ALG2")}
@@ -307,7 +260,7 @@ def prepare(inputs: Inputs, case: CusparseCase, problem: Problem, operands: Oper
     Raises `Unsupported` without cuSPARSE or where it refuses.
     """
     op, dtype, matrix, b = problem.op, problem.dtype, operands.sparse, operands.dense["b"]
-    preparing = Preparing(inputs, case.math(dtype))
+    preparing, held = Preparing(inputs, case.math(dtype)), list[Closable]()
     handle = CusparseHandle.of(inputs.device)
     lib, turned, transposed = handle.lib, case.layout == "col", case.layout == "transposed"
     none, shape, n = int(lib.Operation.NON_TRANSPOSE), (matrix.m, matrix.k, matrix.nnz), b.shape[1]
@@ -338,14 +291,36 @@ def prepare(inputs: Inputs, case: CusparseCase, problem: Problem, operands: Oper
             return (none, none), a, second, of.dense(matrix.m, n, result, turned)
 
     routine, algorithms = ROUTINES[op]
+    execute, call = getattr(lib, routine), partial(handle.refusing, case.variant, dtype)
 
-    def describe(of: Descriptors, parts: Sequence[DeviceArray]) -> tuple[int, ...]:
-        operations, first, second, result = terms(of, parts)
-        sums, algorithm = CUDA_TYPE["f32"], int(getattr(getattr(lib, algorithms), case.algorithm))
-        return (handle.value, *operations, handle.alpha, first, second, handle.beta, result, sums, algorithm)
+    def buffer_size(arguments: tuple[int, ...]) -> int:
+        ask = getattr(lib, f"{routine}_buffer_size")
+        if op != "sddmm":
+            return int(ask(*arguments))
+        size = np.zeros(1, np.uint64)
+        ask(*arguments, size.ctypes.data)
+        return int(size[0])
 
-    how = (routine, case.variant, case.preprocess)
-    return prepare_call(handle, *how, describe, dtype, output, weights, others, preparing)
+    def over(arrays: Sequence[DeviceArray]) -> Callable[[], None]:
+        descriptors = Descriptors(lib, CUDA_TYPE[dtype])
+        try:
+            operations, first, second, result = call(lambda: terms(descriptors, arrays))
+            how = CUDA_TYPE["f32"], int(getattr(getattr(lib, algorithms), case.algorithm))
+            arguments = (handle.value, *operations, handle.alpha, first, second, handle.beta, result, *how)
+            workspace = inputs.device.empty((max(1, call(lambda: buffer_size(arguments))),), np.uint8)
+            if case.preprocess:
+                call(lambda: getattr(lib, f"{routine}_preprocess")(*arguments, workspace.pointer))
+        except BaseException:
+            descriptors.close()
+            raise
+        held.extend((descriptors, workspace))
+
+        def run(keep: Any = (handle, arrays, others, workspace, output)) -> None:
+            call(lambda: execute(*arguments, workspace.pointer))
+
+        return run
+
+    return support.finish(preparing, over(weights), output, held, weights, over)
 
 
 @support.library(
