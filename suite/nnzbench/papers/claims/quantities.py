@@ -300,8 +300,13 @@ def _expected(experiment: str, arithmetic: str, group: Group) -> frozenset[str]:
     """
     dtype = arithmetic if arithmetic in ("f16", "i8") else "f32"
     for full in (False, True):
-        listed = tables.load(experiment, False, full, group.sample or tables.SAMPLE)
-        problems = [one for one in listed if one.dtype == dtype] or listed
-        if found := frozenset(group.problems(planned(problems))["case"]):
+        if found := frozenset(group.problems(_listed(experiment, dtype, full, group.sample or tables.SAMPLE))["case"]):
             break
     return found
+
+
+@functools.cache
+def _listed(experiment: str, dtype: str, full: bool, sample: int) -> pd.DataFrame:
+    """The problems of a table, made once for all of its groups."""
+    listed = tables.load(experiment, False, full, sample)
+    return planned([one for one in listed if one.dtype == dtype] or listed)

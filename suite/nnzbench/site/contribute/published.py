@@ -20,7 +20,7 @@ import pandas as pd
 
 from nnzbench.core import paths
 from nnzbench.results.records.folder import folders, records_file
-from nnzbench.results.records.record import RecordError, frame_of, read_frame
+from nnzbench.results.records.record import RecordError, frame_of, read_frame, read_some
 
 REAL = ("dlmc:", "weights:")
 """Sources that are the same file on every machine."""
@@ -72,7 +72,7 @@ def _elsewhere(folder: Path) -> Iterator[tuple[str, Mapping[Matrix, str]]]:
 def _patterns(path: Path, _changed: int, _size: int) -> Mapping[Matrix, str]:
     """Of the real matrices of a file; none where it breaks the schema, which is a fault of that set alone."""
     try:
-        return _real(read_frame(path))
+        return _real(read_some(path, ["source", "op", "shape", "pattern_hash"]))
     except (OSError, RecordError):
         return {}
 
