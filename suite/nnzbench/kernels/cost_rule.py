@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.core import paths
 from nnzbench.core.plan import Int64s
+from nnzbench.core.tiles import TileConfiguration
 from nnzbench.data.matrices.formats import CSR
 
 Features = Mapping[str, float]
@@ -28,14 +29,8 @@ _TRUST = 5.0
 """Trials of a candidate at which half of what its factor explains is believed."""
 
 
-class Configuration(Protocol):
-    """A tile or strip that a rule chooses; its name is that of its factor."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Chosen = TypeVar("Chosen", bound=Configuration)
+Chosen = TypeVar("Chosen", bound=TileConfiguration)
+"""A tile or strip that a rule chooses; its name is that of its factor."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.copies import each
 from nnzbench.kernels.registry import About, FoundKernel, register
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.kernels.sputnik.layers import bias_relu_plan, depthwise_plan, masked_softmax_plan, softmax_plan
-from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
+from nnzbench.kernels.sputnik.layers import attention_plans, bias_relu_plan, depthwise_plan, masked_softmax_plan
+from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
 from nnzbench.kernels.vendor import cublas
 from nnzbench.kernels.vendor.support import Inputs, Preparing, finish
@@ -266,16 +266,12 @@ class SparseHeads:
     """
 
     def __init__(self, mask: CSR, features: int, arch: str = "") -> None:
-        unset, rows = mask.with_values(np.zeros(mask.nnz, np.float32)), scratch(mask.m, features)
-        strip, tile, shared = heuristic_strip(features, 4), heuristic_tile(features, 4), SharedWork()
+        rows = scratch(mask.m, features)
+        strip, tile = heuristic_strip(features, 4), heuristic_tile(features, 4)
         if arch:
-            strip = rule_strip(unset, features, 4, sm_count(arch))
-            tile = rule_tile(unset, features, 4, sm_count(arch))
-        self._plans = [
-            sddmm_plan(unset, rows, rows, strip, shared=shared),
-            softmax_plan(unset, items=32),
-            spmm_plan(unset, rows, tile, shared=shared),
-        ]
+            strip = rule_strip(mask, features, 4, sm_count(arch))
+            tile = rule_tile(mask, features, 4, sm_count(arch))
+        self._plans = attention_plans(mask, rows, rows, rows, strip, tile, SharedWork())
 
     def steps(self, scores: str) -> list[Step]:
         """Scores and weights take one value per position of the mask; the mask's structure is held once."""

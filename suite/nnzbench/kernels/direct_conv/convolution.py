@@ -158,10 +158,10 @@ class ConvModel:
     def _places(self) -> set[tuple[int, int, int]]:
         """Images, height and width of tiles that fill at least four of five lanes, or of all where none does."""
         s = self.shape
-        narrowest = _divided(s.out_width, 1024)
+        narrowest = -(-s.out_width // 1024)
         places = set()
         for across in range(narrowest, max(9, narrowest + 2)):
-            width = s.out_width if across == 1 else _divided(s.out_width, across * 8) * 8
+            width = s.out_width if across == 1 else -(-s.out_width // (across * 8)) * 8
             if across > 1 and not 32 <= width < s.out_width:
                 continue
             for height in _shares(s.out_height):
@@ -196,19 +196,15 @@ class ConvModel:
             return None
         together = max(1, tiling.threads // tile.pieces)  # channels that one copy per thread can cover
         chunk = wanted // together * together if wanted > together else wanted
-        even = _divided(s.channels, _divided(s.channels, chunk))
-        chunk = min(chunk, _divided(even, together) * together)
-        launches = _divided(self.nonzeros, _NONZEROS_PER_LAUNCH) or 1
+        even = -(-s.channels // -(-s.channels // chunk))
+        chunk = min(chunk, -(-even // together) * together)
+        launches = -(-self.nonzeros // _NONZEROS_PER_LAUNCH) or 1
         return replace(tiling, chunk=chunk, depth=min(8, spare), launches=launches)
-
-
-def _divided(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 def _shares(size: int) -> set[int]:
     """Sizes of the largest part when `size` is cut into 1, 2, 3... near-equal parts."""
-    return {_divided(size, parts) for parts in range(1, size + 1)}
+    return {-(-size // parts) for parts in range(1, size + 1)}
 
 
 CANDIDATES = 6

@@ -100,29 +100,27 @@ _STEPS_TRIED = 4
 """Strips and tiles tried of each kind: the heuristic's and the first other candidates."""
 
 
-def attention_plan(
-    mask: CSR, qkv: tuple[Array, Array, Array], strip: Strip, tile: Tile, label: str, shared: SharedWork
-) -> Plan:
-    """The plan of one choice of strip and tile; `qkv` are (m, d), (k, d), (k, d), the factor of scores in the first.
+def attention_plans(
+    mask: CSR, q: Array, keys: Array, v: Array, strip: Strip, tile: Tile, shared: SharedWork
+) -> tuple[Plan, Plan, Plan]:
+    """Scores, their softmax, and the context; `q` (m, d), the factor of scores in it, `keys` and `v` (k, d).
 
     All float32 or all float16; scores and weights are stored in that type, and all sums are fp32. `shared` is what
     plans of one mask share. Raises `Unsupported` where the mask is empty.
     """
     if mask.nnz == 0:
         raise Unsupported("the mask has no positions")
-    q, keys, v = qkv
     unset = mask.with_values(np.zeros(mask.nnz, dtype=q.dtype))
-    common = {"indices": "indices"}
-    scores = {**common, "a": "q", "b": "keys", "d": "scores"}
-    context = {**common, "values": "weights", "b": "v", "c": "context"}
-    return chain(
-        "_".join(filter(None, (label, strip.name, tile.name))),
-        (
-            Step(sddmm_plan(unset, q, keys, strip, shared=shared), scores),
-            Step(softmax_plan(unset, items=32), {"x": "scores", "y": "weights"}),
-            Step(spmm_plan(unset, v, tile, shared=shared), context),
-        ),
-    )
+    scores, context = sddmm_plan(unset, q, keys, strip, shared=shared), spmm_plan(unset, v, tile, shared=shared)
+    return scores, softmax_plan(unset, items=32), context
+
+
+_BETWEEN = (
+    {"indices": "indices", "a": "q", "b": "keys", "d": "scores"},
+    {"x": "scores", "y": "weights"},
+    {"indices": "indices", "values": "weights", "b": "v", "c": "context"},
+)
+"""Names of the buffers of `attention_plans` that they share."""
 
 
 @kernel(f"{PAPER}, section VII-C", "attention", "f32 f16", About("paper"))
@@ -140,8 +138,9 @@ def sparse_attention(problem: Problem, operands: Operands, arch: str) -> Iterato
     shared = SharedWork()
     for strip in strips:
         for tile in tiles:
-            label = "heuristic" if (strip, tile) == (strips[0], tiles[0]) else ""
-            yield attention_plan(operands.sparse, (q, keys, v), strip, tile, label, shared)
+            label = ["heuristic"] if (strip, tile) == (strips[0], tiles[0]) else []
+            made = attention_plans(operands.sparse, q, keys, v, strip, tile, shared)
+            yield chain("_".join([*label, strip.name, tile.name]), list(map(Step, made, _BETWEEN)))
 
 
 @dataclass(frozen=True)
