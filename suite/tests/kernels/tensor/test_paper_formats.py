@@ -10,7 +10,7 @@ from on_cpu import spmm_problem as problem
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices.formats import CSR
-from nnzbench.kernels.tensor import macko, spinfer, venom
+from nnzbench.kernels.tensor import macko, spinfer, strips, venom
 from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, pack
 
 
@@ -40,27 +40,24 @@ def test_a_tile_holds_half_its_elements_and_no_more():
         pack(CSR.from_dense(dense))
 
 
-def test_values_that_are_zero_count_as_absent():
-    values = np.array([0.0, -0.0, 2.0], np.float16)
-    offsets = np.concatenate([[0], np.full(128, 3)]).astype(np.int32)
-    packed = pack(CSR(128, 64, offsets, np.array([0, 1, 3], np.int32), values))
-    assert np.count_nonzero(packed["words"] & 0xFFFF) == 1
-    assert packed["offsets"].tolist() == [0, 1, 1]
+PACKS = {
+    "flash_llm": pack,
+    "spinfer": spinfer.pack,
+    "macko": macko.pack,
+    "venom": lambda matrix: venom.pack(matrix, 64, 10),
+    "tensor_spmm": lambda matrix: vars(strips.pack(matrix, 1, 128)),
+}
 
 
-def test_values_that_are_zero_have_no_bit():
-    values = np.array([0.0, -0.0, 2.0], np.float16)
-    offsets = np.concatenate([[0], np.full(64, 3)]).astype(np.int32)
-    packed = spinfer.pack(CSR(64, 64, offsets, np.array([0, 1, 3], np.int32), values))
-    assert packed["offsets"].tolist() == [0, 1]
-    assert packed["maps"][0, 0] == 8
-
-
-def test_macko_takes_zeros_of_either_sign_for_absent():
-    zeros = CSR.from_dense(np.ones((2, 5), np.float16)).with_values(np.array([1, 0.0, -0.0, 2, 3] * 2, np.float16))
-    packed, wanted = macko.pack(zeros), macko.pack(CSR.from_dense(zeros.to_dense()))
-    for name, part in packed.items():
-        np.testing.assert_array_equal(part, wanted[name])
+@pytest.mark.parametrize("name", PACKS)
+def test_stored_zeros_of_either_sign_are_absent(name):
+    plain = operands(v_two_m(256, 320, 64, 10), 8).cast("f16").sparse
+    dense = plain.to_dense().astype(np.float16)
+    zeros = np.resize(np.array([0.0, -0.0, -0.0], np.float16), dense.shape)
+    every = CSR.from_dense(np.ones_like(dense)).with_values(np.where(dense == 0, zeros, dense).ravel())
+    packed = PACKS[name](every)
+    for part, wanted in PACKS[name](plain).items():
+        np.testing.assert_array_equal(packed[part], wanted, part)
 
 
 @pytest.mark.parametrize(("m", "n", "reason"), [(8, 2, "one column"), (0, 1, "empty")])
@@ -90,12 +87,3 @@ def test_what_venom_does_not_compute(source, dense, reason):
 def test_venom_finds_the_pattern_of_a_matrix_whose_source_names_none():
     data = operands(v_two_m(200, 160, 64, 10), 8).cast("f16")
     assert next(venom.venom.plans(problem(data), data, "sm_90")).variant.startswith("v64_")
-
-
-def test_stored_zeros_of_either_sign_are_absent_to_venom():
-    plain = operands(v_two_m(200, 160, 64, 10), 8).cast("f16").sparse
-    dense = plain.to_dense().astype(np.float16)
-    every = CSR.from_dense(np.ones_like(dense)).with_values(np.where(dense == 0, np.float16(-0.0), dense).ravel())
-    packed = venom.pack(every, 64, 10)
-    for name, wanted in venom.pack(plain, 64, 10).items():
-        np.testing.assert_array_equal(packed[name], wanted)

@@ -7,7 +7,6 @@ from on_cpu import matrix
 
 from nnzbench.core.plan import Unsupported
 from nnzbench.data.matrices import generate
-from nnzbench.data.matrices.formats import CSR
 from nnzbench.kernels.tensor import spmv, strips
 from nnzbench.kernels.tensor.strips import dealt_starts, pack
 
@@ -43,14 +42,6 @@ def test_packing_in_blocks_changes_nothing(module, block, most, sizes, dtype, de
     monkeypatch.setattr(module, block, most)
     for name, part in packed().items():
         assert np.array_equal(part, one[name]), name
-
-
-def test_values_that_are_zero_count_as_absent():
-    sparse = CSR(
-        1, 4, np.array([0, 3], np.int32), np.array([0, 1, 3], np.int32), np.array([0.0, -0.0, 2.0], np.float16)
-    )
-    packed = pack(sparse, 1, 128)
-    assert np.count_nonzero(packed.stream.ravel()[:32]) == 1  # bits of one pair
 
 
 def test_the_first_chunk_without_room_ends_the_packing(monkeypatch):
