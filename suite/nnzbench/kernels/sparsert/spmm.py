@@ -68,6 +68,25 @@ class RowTiles:
     """Distinct columns of the busiest tile."""
 
 
+def check(matrix: CSR, addressing: Addressing, element: int) -> None:
+    """The viability rule: raises `Unsupported` where instruction fetch or the assembler would dominate, or where no
+    offset of an instruction reaches all operands."""
+    nnz, m, last = matrix.nnz, matrix.m, max(0, matrix.k - 1)
+    reach = max(addressing.row_stride * m, *(addressing.locate(k)[1] for k in (0, last)))
+    if max(reach, addressing.columns) * element >= 2**31:
+        raise Unsupported("offsets beyond 2 GB do not fit an instruction")
+    if addressing.pointers > 1:
+        if nnz > MAX_CONVOLUTION_NONZEROS:
+            raise Unsupported(f"{nnz} nonzeros: filters are written into code up to {MAX_CONVOLUTION_NONZEROS}")
+        return
+    if nnz > MAX_NONZEROS or nnz * INSTRUCTION_BYTES > MAX_CODE_BYTES:
+        raise Unsupported(
+            f"{nnz} nonzeros would make at least {nnz * INSTRUCTION_BYTES / 2**20:.1f} MB of straight-line code, "
+            f"which a GPU fetches more slowly than the matrix itself (limit: {MAX_NONZEROS} nonzeros); "
+            "the kernels 'row_stream' and 'ring' read such a matrix as data"
+        )
+
+
 class Planner:
     """Ranks the tilings of one matrix on one architecture."""
 
@@ -77,24 +96,6 @@ class Planner:
         self.target, self.sms = architecture(arch), sm_count(arch)
         self.element = element
         self._tiles: dict[tuple[int, int], RowTiles] = {}
-
-    def check(self) -> None:
-        """The viability rule: raises `Unsupported` where instruction fetch or the assembler would dominate, or where no
-        offset of an instruction reaches all operands."""
-        nnz, m, last = self.matrix.nnz, self.matrix.m, max(0, self.matrix.k - 1)
-        reach = max(self.addressing.row_stride * m, *(self.addressing.locate(k)[1] for k in (0, last)))
-        if max(reach, self.addressing.columns) * self.element >= 2**31:
-            raise Unsupported("offsets beyond 2 GB do not fit an instruction")
-        if self.addressing.pointers > 1:
-            if nnz > MAX_CONVOLUTION_NONZEROS:
-                raise Unsupported(f"{nnz} nonzeros: filters are written into code up to {MAX_CONVOLUTION_NONZEROS}")
-            return
-        if nnz > MAX_NONZEROS or nnz * INSTRUCTION_BYTES > MAX_CODE_BYTES:
-            raise Unsupported(
-                f"{nnz} nonzeros would make at least {nnz * INSTRUCTION_BYTES / 2**20:.1f} MB of straight-line code, "
-                f"which a GPU fetches more slowly than the matrix itself (limit: {MAX_NONZEROS} nonzeros); "
-                "the kernels 'row_stream' and 'ring' read such a matrix as data"
-            )
 
     def rows(self, tiling: Tiling) -> RowTiles:
         key = (tiling.rows, tile_count(self.matrix, tiling.rows, tiling.row_tiles))
@@ -159,7 +160,7 @@ class Planner:
         A small matrix whose columns it divides gets the paper's kind of tiling too, whatever the model says of it.
         Raises `Unsupported` where the matrix is not viable.
         """
-        self.check()
+        check(self.matrix, self.addressing, self.element)
         count = next(count for most, count in CANDIDATES if self.matrix.nnz <= most)
         ranked = sorted(self.grid(), key=lambda t: (self.cycles(t), t.name))
         ranked = [t for t in ranked if self.cycles(t) <= BEHIND * self.cycles(ranked[0])]
@@ -235,7 +236,7 @@ def planned(problem: Problem, operands: Operands, arch: str) -> tuple[Planner, A
     c = problem.conv
     addressing = MatrixColumns(problem.n) if c is None else ImagePixels(c)
     planner = Planner(operands.sparse, addressing, arch, 2 if problem.dtype == "f16" else 4)
-    planner.check()
+    check(planner.matrix, addressing, planner.element)
     return planner, operands.dense["b" if c is None else "x"], (problem.m, problem.n) if c is None else c.output
 
 
@@ -253,7 +254,7 @@ def _plans(
 
 def _refuses(problem: Problem, matrix: CSR) -> None:
     """Raises `Unsupported` without ranking tilings or writing a program, which take seconds."""
-    Planner(matrix, MatrixColumns(problem.n), "sm_80", 2 if problem.dtype == "f16" else 4).check()
+    check(matrix, MatrixColumns(problem.n), 2 if problem.dtype == "f16" else 4)
 
 
 @kernel(PAPER, "spmm", "f32 f16", About("own", refuses=_refuses, weights_in_code=True, rank=40))

@@ -13,7 +13,7 @@ from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.kernels.sparsert.emit import immediates
 from nnzbench.kernels.sparsert.program import ImagePixels, MatrixColumns, divide
 from nnzbench.kernels.sparsert.schedule import Tiling
-from nnzbench.kernels.sparsert.spmm import MAX_NONZEROS, Planner
+from nnzbench.kernels.sparsert.spmm import MAX_NONZEROS, Planner, check
 
 TILINGS = [
     Tiling(8),
@@ -136,22 +136,22 @@ def test_what_is_beyond_sensible_code_or_a_block_gets_a_reason():
         next(sparsert.sparsert.plans(problem, operands, "sm_90"))
     small = random_matrix(64, 64, 0.1)
     with pytest.raises(Unsupported, match="offsets beyond 2 GB"):
-        Planner(small, MatrixColumns(2**23), "sm_90").check()
+        check(small, MatrixColumns(2**23), 4)
     for n, tiling, words in ((64, Tiling(64, parts=32), "register file"), (49, Tiling(8, 1, 2), "multiple of 2")):
         with pytest.raises(Unsupported, match=words):
             spmm_plan(small, n, tiling)
 
 
 def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers():
-    def planner(nonzeros):
+    def checked(nonzeros):
         per_row = nonzeros // 512
         indices = np.tile(np.arange(per_row, dtype=np.int32), 512)
         matrix = CSR(512, 4608, np.arange(513) * per_row, indices, np.ones(indices.size, np.float32))
-        return Planner(matrix, ImagePixels(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1)), "sm_90")
+        check(matrix, ImagePixels(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1)), 4)
 
-    planner(213_000).check()
+    checked(213_000)
     with pytest.raises(Unsupported, match="filters are written into code up to 262144"):
-        planner(270_000).check()
+        checked(270_000)
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 49, 196, 3136, 12544, 65537])
