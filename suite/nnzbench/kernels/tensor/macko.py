@@ -42,7 +42,9 @@ def pack(matrix: CSR) -> dict[str, Array]:
 
 def _rows(matrix: CSR, first: int, last: int) -> tuple[Int64s, NDArray[np.uint16], NDArray[np.uint8]]:
     """Of rows `first` to `last - 1` how many entries each has, and of each entry its value and its step."""
-    row, _, values, gap = entries(matrix, first, last)
+    row, column, values = entries(matrix, first, last)
+    begins = np.diff(row, prepend=-1) != 0
+    gap = np.where(begins, column, np.diff(column, prepend=-1) - 1)
     between = gap // _LONGEST  # zeros that stand before the entry
     place = np.arange(row.size) + np.cumsum(between)
     counts = np.bincount(row, weights=between + 1, minlength=last - first).astype(np.int64)

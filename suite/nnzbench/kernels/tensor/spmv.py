@@ -83,9 +83,8 @@ def over_rows(matrix: CSR, packed: Callable[[CSR, int, int], Packed]) -> list[Pa
     return over_parts(lambda part: packed(matrix, *blocks[part[0].start]), (len(blocks),), 1)
 
 
-def entries(matrix: CSR, first: int, last: int) -> tuple[Int32s, Int32s, NDArray[np.uint16], Int32s]:
-    """Of what is not zero in rows `first` to `last - 1`, whose first is row 0 here: row, column and value, and how many
-    zeros lie before it in its row."""
+def entries(matrix: CSR, first: int, last: int) -> tuple[Int32s, Int32s, NDArray[np.uint16]]:
+    """Of what is not zero in rows `first` to `last - 1`, whose first is row 0 here: row, column and value."""
     held = slice(matrix.offsets[first], matrix.offsets[last])
     values = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
     there = (values & 0x7FFF) != 0
@@ -93,22 +92,19 @@ def entries(matrix: CSR, first: int, last: int) -> tuple[Int32s, Int32s, NDArray
     column = matrix.indices[held].astype(np.int32, copy=False)
     if not there.all():
         row, column, values = row[there], column[there], values[there]
-    gap = np.diff(column, prepend=-1) - 1
-    begins = np.diff(row, prepend=-1) != 0
-    gap[begins] = column[begins]
-    return row, column, values, gap
+    return row, column, values
 
 
 def _rows(form: Form, matrix: CSR, first: int, last: int) -> _Part:
     """Of rows `first` to `last - 1` how many chunks each has, and of each chunk its values and its words of places."""
-    strand, column, values, gap = entries(matrix, first, last)
+    strand, column, values = entries(matrix, first, last)
     dealt, longest = form.dealt, (1 << form.bits) - 1
     furthest = dealt + longest  # columns from an entry to the next one of its strand, of which a row has `dealt`
     if dealt > 1:
         strand = strand * dealt + ranks(np.bincount(strand)) % dealt
         order = np.argsort(strand, kind="stable")
         strand, column, values = strand[order], column[order], values[order]
-        gap = np.diff(column, prepend=-1) - 1
+    gap = np.diff(column, prepend=-1) - 1
     gap[np.diff(strand, prepend=-1) != 0] = dealt - 1  # a chunk has its first column
     between = gap // furthest  # zeros that stand before the entry
     gap -= between * furthest + (dealt - 1)

@@ -21,6 +21,7 @@ from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import vector_width
 from nnzbench.kernels.tensor.split_k import samples
+from nnzbench.kernels.tensor.spmv import entries
 
 _ROWS = (32, 64, 128)
 _KEPT = 2
@@ -37,9 +38,7 @@ def pack(matrix: CSR, v: int, group: int) -> dict[str, Array]:
 
     The buffers of `venom.cu`, whose header explains them. Raises `Unsupported` for a matrix of another pattern.
     """
-    values = np.ascontiguousarray(matrix.values).view(np.uint16)
-    there = (values & 0x7FFF) != 0
-    row, column, values = matrix.rows[there], matrix.indices[there].astype(np.int64), values[there]
+    row, column, values = entries(matrix, 0, matrix.m)
     blocks, groups = -(-matrix.m // v), -(-matrix.k // (group * _GROUPS)) * _GROUPS
     used = np.zeros((blocks, groups * group), bool)
     used[row // v, column] = True
