@@ -78,11 +78,9 @@ class MaskedRow(TileConfiguration):
 
 def mask_bits(mask: CSR) -> Uint32s:
     """The mask's positions as bits, (m, ceil(k / 32)): column j is bit j % 32 of word j / 32."""
-    words = -(-mask.k // 32)
-    bits = np.zeros((mask.m, words), dtype=np.uint32)
-    # a position occurs once, so that adding its bit is setting it
-    np.add.at(bits, (mask.rows, mask.indices // 32), np.uint32(1) << (mask.indices % 32).astype(np.uint32))
-    return bits
+    there = np.zeros((mask.m, -(-mask.k // 32) * 32), bool)
+    there[mask.rows, mask.indices] = True
+    return np.packbits(there, axis=1, bitorder="little").view(np.uint32)
 
 
 def masked_softmax_plan(mask: CSR, scores: Array) -> Plan:

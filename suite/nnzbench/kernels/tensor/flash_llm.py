@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnzbench.core.plan import Array, Int64s, Plan, Uint32s, Unsupported
-from nnzbench.data.matrices.formats import CSR, ranks
+from nnzbench.data.matrices.formats import CSR, prefix_sums, ranks
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -41,15 +41,12 @@ def pack(matrix: CSR) -> dict[str, Array]:
     from the bank with the most words left. Tiles are filled up to whole groups of four with zeros at empty places.
     Raises `Unsupported` where a tile has more than `MOST_WORDS` nonzeros.
     """
-    parts, counts = [np.zeros(0, dtype=np.uint32)], [np.zeros(1, dtype=np.int64)]
-    for first in range(0, matrix.m, TILE_ROWS):
-        words, units = _row_of_tiles(matrix, first)
-        parts.append(words)
-        counts.append(units)
-    offsets = np.cumsum(np.concatenate([*counts, [0]]))
+    made = [_row_of_tiles(matrix, first) for first in range(0, matrix.m, TILE_ROWS)]
+    words, units = (np.concatenate(of_rows) for of_rows in zip(*made, strict=True))
+    offsets = prefix_sums(np.append(units, 0))
     if offsets[-1] >= 1 << 31:
         raise Unsupported(f"{offsets[-1]} groups of four words are too many for 32-bit offsets")
-    return {"offsets": offsets.astype(np.int32), "words": np.concatenate(parts).reshape(-1, _GROUP)}
+    return {"offsets": offsets.astype(np.int32), "words": words.reshape(-1, _GROUP)}
 
 
 def _row_of_tiles(matrix: CSR, first: int) -> tuple[_WORDS, Int64s]:

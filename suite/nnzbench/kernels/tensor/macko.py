@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.core.plan import Array, Int64s, Launch, Plan, SharedWork, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -29,13 +29,11 @@ def pack(matrix: CSR) -> dict[str, Array]:
     The buffers of `macko.cu`, whose header explains them. Raises `Unsupported` where there are too many entries for
     32-bit offsets.
     """
-    parts = over_rows(matrix, _rows)
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)]))
+    counts, values, steps = map(np.concatenate, zip(*over_rows(matrix, _rows), strict=True))
+    offsets = prefix_sums(counts)
     if offsets[-1] >= 1 << 31:
         raise Unsupported(f"{offsets[-1]} entries, zeros included, are too many for 32-bit offsets")
-    filling = np.zeros(-offsets[-1] % _TOGETHER, np.uint16)
-    values = np.concatenate([*(value for _, value, _ in parts), filling])
-    steps = np.concatenate([*(step for _, _, step in parts), filling.astype(np.uint8)])
+    values, steps = (np.pad(one, (0, -one.size % _TOGETHER)) for one in (values, steps))
     words = (steps[::2] | steps[1::2] << 4).view("<u4")
     return {"offsets": offsets.astype(np.int32), "values": values.reshape(-1, _TOGETHER), "steps": words}
 

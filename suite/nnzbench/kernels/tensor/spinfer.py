@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnzbench.core.architectures import block_shared_bytes
 from nnzbench.core.plan import Array, Plan, Unsupported
-from nnzbench.data.matrices.formats import CSR
+from nnzbench.data.matrices.formats import CSR, prefix_sums
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
 from nnzbench.kernels.registry import About, kernel
@@ -36,7 +36,7 @@ def pack(matrix: CSR) -> dict[str, Array]:
     tiles = matrix.k // TILE
     maps = np.empty((matrix.m // TILE, tiles, TILE), dtype=np.uint64)
     strips = np.empty((matrix.m // TILE, tiles, _STRIPS), dtype=np.int32)
-    values, eights = [np.zeros(0, dtype=np.uint16)], [np.zeros(1, dtype=np.int64)]
+    values, eights = [], []
     for at in range(matrix.m // TILE):
         ordered = _in_order(matrix, at * TILE)
         there = ordered != 0
@@ -50,7 +50,7 @@ def pack(matrix: CSR) -> dict[str, Array]:
         filled[np.arange(count.sum()) + np.repeat(shift, count)] = ordered.ravel()[np.flatnonzero(there)]
         values.append(filled)
         eights.append(needed)
-    offsets = np.cumsum(np.concatenate(eights))
+    offsets = prefix_sums(np.concatenate(eights))
     if _TOGETHER * offsets[-1] >= 1 << 31:
         raise Unsupported(f"{_TOGETHER * offsets[-1]} values are too many for 32-bit offsets")
     held = np.concatenate(values).reshape(-1, _TOGETHER)

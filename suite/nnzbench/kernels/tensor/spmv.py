@@ -62,12 +62,9 @@ def pack(matrix: CSR, form: Form = Form()) -> dict[str, Array]:  # noqa: B008
     """
     if matrix.k > MOST_COLUMNS:
         raise ValueError(f"columns are kept in 16 bits, and {matrix.k} are more than {MOST_COLUMNS}")
-    parts = over_rows(matrix, partial(_rows, form))
-    counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)])
-    values = np.concatenate([np.zeros((0, CHUNK), np.uint16), *(value for _, value, _ in parts)])
-    words = np.concatenate([np.zeros((0, 2 + (form.bits == 5)), np.uint32), *(word for _, _, word in parts)])
+    counts, values, words = map(np.concatenate, zip(*over_rows(matrix, partial(_rows, form)), strict=True))
     held = {"low": values[:, :8], "high": values[:, 8:], "near": words[:, :2], "far": words[:, 2:].reshape(-1)}
-    offsets = {"offsets": np.cumsum(counts).astype(np.int32)}
+    offsets = {"offsets": prefix_sums(counts).astype(np.int32)}
     return {**offsets, **{name: np.ascontiguousarray(part) for name, part in held.items()}}
 
 
@@ -79,7 +76,7 @@ def over_rows(matrix: CSR, packed: Callable[[CSR, int, int], Packed]) -> list[Pa
     """What `packed` makes of the rows from one number to another, of all rows in order; several at a time."""
     ends = np.searchsorted(matrix.offsets, np.arange(_BLOCK_NONZEROS, matrix.nnz + _BLOCK_NONZEROS, _BLOCK_NONZEROS))
     rows = np.unique(np.concatenate([[0], np.minimum(ends, matrix.m), [matrix.m]]))
-    blocks = list(pairwise(rows.tolist()))
+    blocks = list(pairwise(rows.tolist())) or [(0, 0)]
     return over_parts(lambda part: packed(matrix, *blocks[part[0].start]), (len(blocks),), 1)
 
 
