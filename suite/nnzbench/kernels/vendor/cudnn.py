@@ -373,7 +373,7 @@ class Cudnn:
     name = "cudnn"
     paper = "NVIDIA cuDNN"
     ops = frozenset({"conv2d", "conv1d"})
-    dtypes = frozenset(MODES)
+    dtypes = frozenset(TYPES)
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """Default and fastest plans per layout and math mode. Raises `Unsupported` without a GPU or cuDNN."""
