@@ -39,6 +39,7 @@ from nnzbench.kernels.vendor.support import (
     Preparing,
     before_pruning,
     dense_weights,
+    needing,
     swapped,
     to_storage,
 )
@@ -50,21 +51,13 @@ TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
 def load_frontend() -> Any:
     """The module `cudnn` with its library loaded. Raises `Unsupported` saying what to install."""
     _preload()
-    try:
+    with needing(f"cudnn needs nvidia-cudnn-frontend ({{}}): {INSTALL_VENDOR}", ImportError):
         frontend = importlib.import_module("cudnn")
-    except ImportError as error:
-        reason = str(error).strip().split("\n")[0]
-        raise Unsupported(f"cudnn needs nvidia-cudnn-frontend ({reason}): {INSTALL_VENDOR}") from None
-    try:
+    with needing(f"cudnn: libcudnn can't be loaded ({{}}): {INSTALL_VENDOR}", Exception):
         frontend.backend_version()
-    except Exception as error:
-        raise Unsupported(f"cudnn: libcudnn can't be loaded ({one_line(error)}): {INSTALL_VENDOR}") from None
-    try:  # cuDNN ends the process where it misses this one
+    # cuDNN ends the process where it misses this one
+    with needing("cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({})", Exception):
         importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublasLt")
-    except Exception as error:
-        raise Unsupported(
-            f"cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({one_line(error)})"
-        ) from None
     return frontend
 
 
@@ -116,13 +109,11 @@ def planned(handle: CudnnHandle, dtype: str, operation: str, modes: str, describ
     graph = cudnn.pygraph(
         handle=handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
     )
-    try:
+    with needing(f"cudnn has no plan for this {operation} ({{}})", *graph_errors(cudnn)):
         describe(graph, kind)
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([getattr(cudnn.heur_mode, mode) for mode in modes.split()])
-    except graph_errors(cudnn) as error:
-        raise Unsupported(f"cudnn has no plan for this {operation} ({one_line(error)})") from None
     return graph
 
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnzbench.core.architectures import architecture
-from nnzbench.core.plan import Array, Candidate, Ends, Prepared, Unsupported, one_line
+from nnzbench.core.plan import Array, Candidate, Ends, Prepared, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
 from nnzbench.data.problems.problem import Problem
-from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import TENSOR_CORES, About
 from nnzbench.kernels.vendor import support
 from nnzbench.kernels.vendor.cublas import scalars_of
@@ -96,12 +96,9 @@ def library_version() -> str:
 
 def _loading(call: Callable[[], T]) -> T:
     """Makes the call that loads the library. Raises `Unsupported` where it can't be loaded."""
-    try:
+    sentence = f"cusparselt can't be loaded ({{}}): {support.INSTALL_VENDOR}"
+    with support.needing(sentence, ImportError, OSError, RuntimeError):
         return support.refusing("cusparselt", call)
-    except LaunchError:
-        raise
-    except (ImportError, OSError, RuntimeError) as error:
-        raise Unsupported(f"cusparselt can't be loaded ({one_line(error)}): {support.INSTALL_VENDOR}") from None
 
 
 class CusparseLtHandle(support.Handle):

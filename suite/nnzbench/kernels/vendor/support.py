@@ -7,6 +7,7 @@ once for all candidates that take it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import time
@@ -186,7 +187,9 @@ class Preparing:
     def __init__(self, inputs: Inputs, math: str = "f32") -> None:
         require_math(inputs.device, math)
         self.inputs, self.device = inputs, inputs.device
-        self.arrays, self.milliseconds = inputs.take, inputs.timer()
+        self.arrays = inputs.take
+        self.milliseconds = inputs.timer()
+        """Time since the start, and what others spent on forms that this one takes: it does not depend on the order."""
 
     def array(self, form: Form, make: Callable[[], Array]) -> DeviceArray:
         """The one array of a form, as `arrays`."""
@@ -258,15 +261,24 @@ def require_math(device: GpuDevice, math: str) -> None:
         raise Unsupported(f"{math} needs {first} or later, this GPU is {device.arch}")
 
 
+@contextlib.contextmanager
+def needing(sentence: str, *errors: type[Exception]) -> Iterator[None]:
+    """Raises `Unsupported` with the sentence, of which {} is the reason, where a library is missing: for these errors.
+
+    What the GPU says when a library is there passes as it is.
+    """
+    try:
+        yield
+    except (LaunchError, DeviceLost):
+        raise
+    except errors as error:
+        raise Unsupported(sentence.format(one_line(error))) from None
+
+
 def load_bindings(name: str) -> Any:
     """The module `nvmath.bindings.<name>`. Raises `Unsupported` saying what to install."""
-    try:
+    with needing(f"{name} needs nvmath-python ({{}}): pip install 'nnzbench[cuda13]' (cuda12 for V100)", ImportError):
         return importlib.import_module(f"nvmath.bindings.{name}")
-    except ImportError as error:
-        reason = str(error).strip().split("\n")[0]
-        raise Unsupported(
-            f"{name} needs nvmath-python ({reason}): pip install 'nnzbench[cuda13]' (cuda12 for V100)"
-        ) from None
 
 
 class Handle:
@@ -283,12 +295,8 @@ class Handle:
     def of(cls: type[H], device: GpuDevice) -> H:
         """The device's one. Raises `Unsupported` where the library or its bindings can't be loaded."""
         name = cls.library.lower()
-        try:
+        with needing(f"{name} can't be loaded ({{}})", RuntimeError, OSError):
             return device.library(name, lambda: cls(device))
-        except (LaunchError, DeviceLost):
-            raise
-        except (RuntimeError, OSError) as error:
-            raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
 
     def _load(self) -> Any:
         return load_bindings(self.library)
