@@ -161,7 +161,7 @@ def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
     alike = frame["variant"].where(frame["op"].str.startswith("conv"), "")
     rows = frame[_WORK].assign(variant=alike)
     group = rows.groupby(_WORK, sort=False, dropna=False).ngroup()
-    once = [recorded_us(row, peaks[row.environment]) for row in each(rows[~group.duplicated()])]
+    once = [recorded_us(row, peaks[row.environment]) for row in each(rows[~group.duplicated()].astype(object))]
     return [once[at] for at in group]
 
 
