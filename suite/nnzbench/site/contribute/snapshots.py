@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, get_args
 
 from nnzbench.bench.attempts import CHECK
@@ -148,10 +149,9 @@ def _cells(found: Sequence[Any]) -> Iterator[str]:
 
 def _first(found: Iterable[Any], column: str) -> Iterable[tuple[Any, int]]:
     """Each value of a column with its first line: hundreds of thousands of rows have few."""
-    lines: dict[Any, int] = {}
-    for line, row in enumerate(found, start=2):  # a cell never holds a newline
-        lines.setdefault(getattr(row, column), line)
-    return lines.items()
+    values = [*map(attrgetter(column), found)]  # a cell never holds a newline
+    lines = dict(zip(reversed(values), range(len(values) + 1, 1, -1), strict=True))  # the first line of equals is last
+    return sorted(lines.items(), key=itemgetter(1))
 
 
 Snapshot = dict[str, Any]
