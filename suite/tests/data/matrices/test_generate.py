@@ -270,3 +270,14 @@ def test_rows_are_counted_once():
     matrix = generate.uniform(6, 8, 0.5, 0)
     assert matrix.row_lengths is matrix.row_lengths
     assert matrix.row_lengths.sum() == matrix.nnz
+
+
+@given(st.lists(st.integers(0, 9), max_size=60))
+def test_keys_are_ordered_as_a_stable_sort_orders_them(keys):
+    keys = np.array(keys, np.int64)
+    order, starts = formats.counting_sort(keys, 10)
+    counts = np.bincount(keys, minlength=10).tolist()
+    assert order.tolist() == np.argsort(keys, kind="stable").tolist()
+    assert starts.tolist() == formats.prefix_sums(counts).tolist() == [sum(counts[:at]) for at in range(11)]
+    assert formats.ranks(np.array(counts)).tolist() == [place for count in counts for place in range(count)]
+    assert {starts.dtype, order.dtype} == {np.dtype(np.int32)}
