@@ -258,7 +258,9 @@ def pack(
         first, last, _ = part[0].indices(strips)
         made = [_plain_steps(_dense(matrix, first, last - first, columns), panels, panel_columns, form)]
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns, form)
-        held = _Steps(*map(np.concatenate, zip(*(steps for steps, _ in made), strict=True)))
+        held = made[0][0]
+        if len(made) > 1:
+            held = _Steps(*map(np.concatenate, zip(*(steps for steps, _ in made), strict=True)))
         plain = made[0][0].panel.size
         chunks, size, of_panel = _chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt, fp8)
         require_room(16 * int(size.max(initial=0)), most_bytes)
