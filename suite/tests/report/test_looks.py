@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnzbench.report.draw import canvas
+from nnzbench.report.draw.style import smaller
 from nnzbench.results.selector import CUDNN, CUDNN_F16, CUDNN_TF32, CUSPARSE, CUSPARSE_F16, DEFAULT, kernel, own
 
 
@@ -26,3 +27,11 @@ def test_kernels_differ_by_colour_and_variants_of_one_by_look(series):
                 assert looks[one.label].colour != looks[other.label].colour
     variants = [looks[one.label].colour for one in series if one.kernels == series[-2].kernels and not one.dense]
     assert len(set(variants)) <= 1
+
+
+def test_the_style_of_many_marks_is_said_once_and_each_mark_stays():
+    mark = '<use xlink:href="#m" x="{}" y="2" style="fill: {}"/>'
+    rows = [mark.format(x, "red") for x in range(12)] + [mark.format(x, "blue") for x in range(3)]
+    small = smaller("\n".join(["<g>", *rows, "</g>"]))
+    marks = [f'<use xlink:href="#m" x="{x}" y="2"/>' for x in range(12)]
+    assert small.splitlines() == ["<g>", '<g style="fill: red">', *marks, "</g>", *rows[12:], "</g>"]
