@@ -77,6 +77,8 @@ class Summary:
     """Kernels that were asked and had not one candidate for any problem, nor a reason."""
 
 
+Contest = tuple[str, str, str, str]
+"""Problem, dtype, kernel and policy."""
 Planned = tuple[Experiment, "Run", Sequence[tuple[Problem, Sequence[str]]]]
 """An experiment, its run, and its problems in each type with their kernels."""
 
@@ -188,10 +190,6 @@ def plan_work(
 def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tuple[Policy, ...]:
     """Policies to time; none on the processor."""
     return () if session.device.timer is None else choice.policies or experiment.policies
-
-
-Contest = tuple[str, str, str, str]
-"""Problem, dtype, kernel and policy."""
 
 
 def is_older(

@@ -23,7 +23,7 @@ from nnzbench.core.architectures import architecture, sm_count
 from nnzbench.core.plan import Array, Int32s, Plan, Unsupported
 from nnzbench.data.matrices.formats import CSR
 from nnzbench.data.problems.operands import Operands
-from nnzbench.data.problems.problem import Problem
+from nnzbench.data.problems.problem import ITEM_BYTES, Problem
 from nnzbench.kernels.registry import About, kernel
 from nnzbench.kernels.rows import convolved, first_of_each
 from nnzbench.kernels.sparsert import PAPER
@@ -254,7 +254,7 @@ def _plans(
 
 def _refuses(problem: Problem, matrix: CSR) -> None:
     """Raises `Unsupported` without ranking tilings or writing a program, which take seconds."""
-    check(matrix, MatrixColumns(problem.n), 2 if problem.dtype == "f16" else 4)
+    check(matrix, MatrixColumns(problem.n), ITEM_BYTES[problem.dtype])
 
 
 @kernel(PAPER, "spmm", "f32 f16", About("own", refuses=_refuses, weights_in_code=True, rank=40))

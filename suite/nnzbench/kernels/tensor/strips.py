@@ -252,7 +252,7 @@ def pack(
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
     columns = chunk_columns(map_words, form)
     chunk_steps = columns // step_columns(form)
-    columns *= max(form != "tf32", -(-matrix.k // columns))  # of a strip, before gathered ones
+    columns *= max(1, -(-matrix.k // columns))  # of a strip, before gathered ones
 
     def some(part: Part) -> tuple[Uint32s, Int64s, Int64s]:
         first, last, _ = part[0].indices(strips)
@@ -266,7 +266,7 @@ def pack(
         require_room(16 * int(size.max(initial=0)), most_bytes)
         return chunks, size, of_panel
 
-    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // max(1, STRIP_ROWS * columns)))
+    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * columns)))
     nothing = np.zeros((0, 4), np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     stream, size, of_panel = map(np.concatenate, zip(nothing, *packed, strict=True))
     offsets, panel_chunks = prefix_sums(size), prefix_sums(of_panel)

@@ -215,6 +215,10 @@ class Results:
             self._lock.release()
 
     def _open(self) -> None:
+        cut: dict[Path, str] = {}
+        if self._resume or self._overwrite:
+            cut = {path: drop_cut_off_line(path) for path in (self.records_path, *self._beside)}
+            bring_back(self.records_path)
         if self._overwrite:
             self._delete()
         found = records_file(self.folder)
@@ -224,13 +228,11 @@ class Results:
             return
         if not self._resume:
             raise RecordError(f"{found} exists already: add --resume to go on or --overwrite to start anew")
-        cut = {path: drop_cut_off_line(path) for path in (self.records_path, *self._beside)}
         for path in filter(cut.get, cut):
             self._note(f"{path.name}: dropped a last line that was cut off")
         last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
             renewed(self.records_path)
-            bring_back(self.records_path)
             self._set_aside()
             for record in read_records(self.records_path):
                 self._has(record.key, record.median_us)
@@ -277,16 +279,11 @@ class Results:
 
     def _delete(self) -> None:
         """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
-        if (self.folder / OLDER).is_dir():
-            for path in (self.records_path, *self._beside):
-                drop_cut_off_line(path)
-            bring_back(self.records_path)
         gone = [path for path in (self.records_path, *beside(self.folder)) if path.exists()]
         if not gone:
             return
         count = max(self.records_path.read_bytes().count(b"\n") - 1, 0) if self.records_path.exists() else 0
         if count and self._not_again is not None:
-            drop_cut_off_line(self.records_path)
             lost = self._not_again(read_records(self.records_path))
             if lost:
                 raise RecordError(

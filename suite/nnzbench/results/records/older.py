@@ -46,7 +46,8 @@ def bring_back(journal: Path) -> None:
     if not (folder / OLDER / journal.name).exists():  # or nothing had gone yet
         shutil.rmtree(folder / OLDER, ignore_errors=True)
         return
-    rows, tuned, memory = read_records(journal), TUNING.read(folder), MEMORY.read(folder)
+    rows = read_records(journal) if journal.exists() else []
+    tuned, memory = TUNING.read(folder), MEMORY.read(folder)
     here = {row.key for row in rows}
     whole = {cell for one in tuned if one.scope == "all" for cell in _cells(one)}
     old = [
