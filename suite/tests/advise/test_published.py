@@ -61,8 +61,6 @@ def test_layers_near_recorded_ones_are_answered_within_their_intervals():
     cells = mine[both].drop_duplicates(asked).sample(24, random_state=0)
     for cell in cells.itertuples():
         same = (rows["m"] == cell.m) & (rows["k"] == cell.k) & (rows["n"] == cell.n) & (rows["dtype"] == cell.dtype)
-        # of a cell more or less an interval is the same, and is found by fitting five times
-        whole = published().models("spmm", cell.dtype)
         left = Recorded("nvidia-h200", frame[~(same & (rows["dense"] | (rows["zeros"] == cell.zeros)))])
         here = mine[same[mine.index] & (mine["zeros"] == cell.zeros) & (mine["policy"] == cell.policy)]
         sizes, sides = Sizes(cell.m, cell.k, cell.n, int(here["nnz"].median())), {}
@@ -73,9 +71,7 @@ def test_layers_near_recorded_ones_are_answered_within_their_intervals():
                 and not model.guess(sizes)
             ):
                 us, took = float(model.at([sizes])[0]), here.loc[here["kernel"] == kernel, "median_us"].median()
-                within = model.widened(sizes) or abs(math.log(us / took)) <= math.log1p(
-                    whole[kernel, maths, policy].within()
-                )
+                within = model.widened(sizes) or abs(math.log(us / took)) <= math.log1p(model.within())
                 side = about(kernel).work
                 sides[side] = min(sides.get(side, (math.inf, False)), (us, bool(within)))
         known += len(sides) == 2
@@ -143,13 +139,14 @@ def test_a_vector_is_multiplied_by_kernels_that_are_recorded_with_one_column_of_
     assert width.sparse("f16").kernel == "delta_spmv"
 
 
-@pytest.mark.parametrize(("kind", "us"), [(UNSTRUCTURED, 35.1), ("2:4", 86.8)])
-def test_a_uniform_pattern_has_not_the_times_of_2_of_4(kind, us):
+@pytest.mark.parametrize(("pattern", "us"), [("uniform", 35.1), ("2:4", 86.8)])
+def test_a_uniform_pattern_has_not_the_times_of_2_of_4(pattern, us):
     """Both are recorded of these sizes; of 4096 x 4096, a uniform pattern alone."""
-    asked = [Sizes(size, size, n, size**2 // 2, kind) for size, n in ((8192, 16), (4096, 64))]
-    recorded, other = published().models("spmm", "f16")["tensor_spmm", "f16", "hot"].at(asked)
-    assert recorded == pytest.approx(us, rel=0.05)
-    assert (other > 24) == (kind == "2:4")
+    kernels = ("tensor_spmm", "cublaslt")
+    (width,) = ask("8192x8192@0.5", 16, pattern=pattern, kernels=kernels).widths
+    assert width.sparse("f16").us == pytest.approx(us, rel=0.05)
+    (width,) = ask("4096x4096@0.5", 64, pattern=pattern, kernels=kernels).widths
+    assert (width.sparse("f16").us > 24) == (pattern == "2:4")
 
 
 @pytest.mark.parametrize(
