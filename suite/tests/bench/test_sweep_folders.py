@@ -314,3 +314,13 @@ def test_a_crash_while_rows_are_moved_loses_none_and_leaves_none_twice(tmp_path,
     assert times(tmp_path).keys() == before.keys()
     assert crashed or set(times(tmp_path).values()) == {4.0}
     assert not (tmp_path / "out" / older.OLDER).exists()
+
+
+def test_rows_set_aside_come_back_where_the_journal_is_gone(tmp_path):
+    kernel = FakeKernel()
+    recorded_on(tmp_path, MONDAY, kernel)
+    journal, before = tmp_path / "out" / "records.csv", times(tmp_path)
+    older.set_aside(journal, lambda row: True)
+    journal.unlink()
+    assert recorded_on(tmp_path, WEDNESDAY, kernel, choice=Choice(resume=True)).counts.rows == {}
+    assert times(tmp_path) == before
