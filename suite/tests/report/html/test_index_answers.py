@@ -269,7 +269,7 @@ def test_estimates_of_any_layer_are_those_of_best(dtype):
 
 
 def test_nothing_is_estimated_beyond_the_points():
-    changes = [{}, {"zeros": 30}, {"zeros": 55, "columns": 64}, {"rows": 40000}, {"columns": 5000}, {"zeros": 99.5}]
+    changes = [{}, {"zeros": 30}, {"zeros": 55, "columns": 128}, {"rows": 40000}, {"columns": 5000}, {"zeros": 99.5}]
     found = estimated("f16", [{"rows": 8192, "inner": 8192, "columns": 16, "zeros": 90} | one for one in changes])
     assert [one and one["verdict"] for one in found] == ["sparse", "few zeros", "dense", None, None, None]
 
