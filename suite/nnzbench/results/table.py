@@ -132,9 +132,10 @@ def facts_of_pairs(pairs: pd.DataFrame, group: Group = ALL) -> pd.DataFrame:
     """Facts of pairs of times that no one experiment has: of two GPUs, or of a paper.
 
     `pairs`: a row per pair with the columns `KEY`, `us`, `over_us`, `printed`, `tuned` and `one_run`. Facts are in the
-    order of their first pairs; pairs without a ratio count for nothing. Of a `group` by matrices, `source` says which.
+    order of their first pairs; pairs without a ratio count for nothing. Of a `group` by matrices, `source` says which;
+    of one that is counted, `count` how often.
     """
-    known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
+    known = divide(pairs).dropna(subset=["ratio"]).assign(count=pairs["count"] if group.counted else 1)
     rows = [dict(zip(KEY, key, strict=True)) | _statistics(group, some) for key, some in known.groupby(KEY, sort=False)]
     return pd.DataFrame(rows, columns=COLUMNS)
 

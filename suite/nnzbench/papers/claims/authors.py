@@ -63,15 +63,21 @@ class Authors:
         """
         if asked.statistic in ("seconds", "deviation", "instances", "one tuning"):
             return []
-        sides = {one.kernels: one for one in (asked.subject, asked.baseline, asked.second) if one and _of_a_paper(one)}
+        those = (asked.subject, asked.baseline, asked.second)
+        sides = {(one.kernels, one.variants): one for one in those if one and _of_a_paper(one)}
         return [self._check(asked, one) for one in sides.values()]
 
     def _check(self, asked: Quantity, side: Selector) -> Check:
         names = "`, `".join(side.kernels)
-        answering = [
-            (block, block.rows.assign(us=block.rows[f"here{at}"], over_us=block.rows[f"theirs{at}"]))
+        known = [
+            (block, at)
             for block in self._blocks(lambda match: side.kernel in {pair.kernel for pair in match.pairs})
             for at in _answers(block, side)
+        ]
+        same = [one for one in known if side.default or one[0].match.pairs[one[1]].variants == side.variants]
+        answering = [
+            (block, block.rows.assign(us=block.rows[f"here{at}"], over_us=block.rows[f"theirs{at}"]))
+            for block, at in same or known
         ]
         own = [rows for block, rows in answering if block.experiment == asked.experiment]
         alike = [rows for block, rows in answering if asked.experiment in block.match.alike]
@@ -104,8 +110,10 @@ class Authors:
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
             if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest", "mean percent"):
                 named = dict.fromkeys(table.KEY, "") | {"printed": math.nan, "tuned": True, "one_run": False}
-                group = Group(statistic=MEANS.get(wanted.statistic, "geometric mean"), by_matrix=wanted.group.by_matrix)
-                pairs = pairs.join(self.cases(wanted).groupby("case")["source"].first()).assign(**named)
+                statistic, counted = MEANS.get(wanted.statistic, "geometric mean"), wanted.statistic == "mean percent"
+                group = Group(statistic=statistic, by_matrix=wanted.group.by_matrix, counted=counted)
+                told = self.cases(wanted).groupby("case")[["source", "count"]].first()
+                pairs = pairs.join(told).assign(**named)
                 fact, matrices = table.facts_of_pairs(pairs, group).iloc[0], pairs["source"].nunique()
                 found = Outcome(math.nan, len(pairs), len(pairs), cases=tuple(pairs.index))
                 return made_of(fact, wanted.statistic, found, matrices if group.by_matrix else len(pairs))
@@ -150,7 +158,7 @@ class Authors:
     def _cases(self, experiment: str, group: Group, baseline: bool = False) -> pd.DataFrame:
         """The recorded problems of a group, with their cases."""
         data = self._records.data(experiment)
-        columns = ["problem", "case", "source", "m", "k"]
+        columns = ["problem", "case", "source", "m", "k", "count"]
         return data.of(group, baseline)[columns] if data else pd.DataFrame(columns=columns)
 
 

@@ -185,7 +185,7 @@ def _same(problem: Any, recorded: Sequence[Any], any_pattern: bool) -> str:
         away = abs(one.sparsity - problem.sparsity)
         if any_pattern:
             alike = away <= ANY_TOLERANCE
-        elif kind in ("dlmc", "weights"):
+        elif kind in ("dlmc", "weights", "standin"):
             alike = one.source == problem.source
         else:  # of generated ones every seed is the same pattern
             alike = one.source.startswith(problem.source if kind == "vnm" else kind) and away <= LEVEL_TOLERANCE
