@@ -30,6 +30,8 @@ MEMORY_EACH = 12 << 30
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SLURM_CORES = 8
 """Processors of a job."""
+DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""What a worker begins with: Ctrl-C reaches every process of a terminal, and the run that ends them answers alone."""
 ANSWER_S = 15.0
 """How long a scheduler may take to answer."""
 MISSING = "--cluster needs Dask: install the extra `cluster` (pip install 'nnzbench[cluster]')"
@@ -96,6 +98,7 @@ def _local(workers: int | None, timed: bool) -> Any:
                 "memory_limit": 0,
                 "silence_logs": logging.CRITICAL,
                 "dashboard": False,
+                "preload": [DEAF],
                 "env": {COMPILERS: str(compilers), **(_on_gpu(units, at % len(units)) if timed else {})},
             },
         }

@@ -123,14 +123,16 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
     end(*killer.processes)
 
 
-def test_a_worker_whose_heart_can_not_beat_for_long_is_alive():
-    """One call of a library may hold Python's lock for minutes; Dask's scheduler ends a worker silent for five."""
+def test_a_worker_outlives_ctrl_c_and_a_long_silence():
+    """A terminal interrupts workers too, which would end with a traceback each before the run has told them to. And one
+    call of a library may hold Python's lock for minutes; Dask's scheduler ends a worker silent for five."""
     dask = pytest.importorskip("dask", reason="the extra `cluster` is not installed")
     with (
         dask.config.set({"distributed.scheduler.worker-ttl": "1s"}),
         engine.connected("local", 1, timed=False) as client,
     ):
         before = client.submit(os.getpid, pure=False).result()
+        os.kill(before, signal.SIGINT)
         holds_the_lock = "__import__('ctypes').PyDLL(None).usleep(6_000_000)"
         assert client.submit(eval, holds_the_lock, pure=False).result(PATIENCE_S) == 0
         assert client.submit(os.getpid, pure=False).result() == before
