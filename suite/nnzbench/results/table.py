@@ -135,7 +135,7 @@ def facts_of_pairs(pairs: pd.DataFrame, group: Group = ALL) -> pd.DataFrame:
     order of their first pairs; pairs without a ratio count for nothing. Of a `group` by matrices, `source` says which;
     of one that is counted, `count` how often.
     """
-    known = divide(pairs).dropna(subset=["ratio"]).assign(count=pairs["count"] if group.counted else 1)
+    known = divide(pairs).dropna(subset=["ratio"])
     rows = [dict(zip(KEY, key, strict=True)) | _statistics(group, some) for key, some in known.groupby(KEY, sort=False)]
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -12,7 +12,7 @@ import pandas as pd
 from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.papers.claims.claim import Quantity
 from nnzbench.papers.claims.peers import MATCHES, Block, Match, blocks_of, read
-from nnzbench.papers.claims.quantities import MEANS, Outcome, Records, exponent, made_of
+from nnzbench.papers.claims.quantities import Outcome, Records, exponent, grouped, made_of
 from nnzbench.report.text import gpu_name
 from nnzbench.results import table
 from nnzbench.results.groups import Group
@@ -74,7 +74,7 @@ class Authors:
             for block in self._blocks(lambda match: side.kernel in {pair.kernel for pair in match.pairs})
             for at in _answers(block, side)
         ]
-        same = [one for one in known if side.default or one[0].match.pairs[one[1]].variants == side.variants]
+        same = [(block, at) for block, at in known if _same_variants(block, at, side)]
         answering = [
             (block, block.rows.assign(us=block.rows[f"here{at}"], over_us=block.rows[f"theirs{at}"]))
             for block, at in same or known
@@ -110,13 +110,11 @@ class Authors:
             pairs = sides[0].to_frame("us").join(sides[1].to_frame("over_us"), how="inner").dropna()
             if len(pairs) and wanted.statistic in ("geometric mean", "share faster", "largest", "mean percent"):
                 named = dict.fromkeys(table.KEY, "") | {"printed": math.nan, "tuned": True, "one_run": False}
-                statistic, counted = MEANS.get(wanted.statistic, "geometric mean"), wanted.statistic == "mean percent"
-                group = Group(statistic=statistic, by_matrix=wanted.group.by_matrix, counted=counted)
                 told = self.cases(wanted).groupby("case")[["source", "count"]].first()
                 pairs = pairs.join(told).assign(**named)
-                fact, matrices = table.facts_of_pairs(pairs, group).iloc[0], pairs["source"].nunique()
+                fact, matrices = table.facts_of_pairs(pairs, grouped(wanted)).iloc[0], pairs["source"].nunique()
                 found = Outcome(math.nan, len(pairs), len(pairs), cases=tuple(pairs.index))
-                return made_of(fact, wanted.statistic, found, matrices if group.by_matrix else len(pairs))
+                return made_of(fact, wanted.statistic, found, matrices if wanted.group.by_matrix else len(pairs))
         return Outcome(math.nan, 0, 0)
 
     def _side(self, block: Block, asked: Quantity, baseline: bool) -> pd.Series[float]:
@@ -132,8 +130,7 @@ class Authors:
             block.fastest(other.match.code, other.match.pairs[at].choice)
             for other in same
             for at in _answers(other, side)
-            if side.default
-            or other.match.pairs[at].variants == side.variants  # not of a kernel what lacks a part of it
+            if _same_variants(other, at, side)
         ]
         if theirs:
             us = theirs[0]
@@ -167,6 +164,11 @@ def _answers(block: Block, side: Selector) -> Iterator[int]:
     for at, pair in enumerate(block.match.pairs):
         if block.dtype == side.math and pair.kernel == side.kernel and (pair.variants == "heuristic") == side.default:
             yield at
+
+
+def _same_variants(block: Block, at: int, side: Selector) -> bool:
+    """Whether a pair that answers is of the variants that the selector names: of an ablation, without the same part."""
+    return side.default or block.match.pairs[at].variants == side.variants
 
 
 def _moved(rows: pd.DataFrame) -> pd.Series[float]:

@@ -37,6 +37,16 @@ MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "to
 """What facts make of paired times where that is no geometric mean."""
 
 
+def grouped(asked: Quantity) -> Group:
+    """The quantity's problems, with what facts make of their paired times."""
+    return replace(
+        asked.group,
+        statistic=MEANS.get(asked.statistic, "geometric mean"),
+        counted=asked.statistic in ("mean percent", "total"),
+        ideal=asked.statistic == "over ideal",
+    )
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the records say of one quantity; `value` is NaN where they say nothing, and `note` then says why.
@@ -146,13 +156,7 @@ class Records:
         data = self.data(asked.experiment, asked.of)
         if data is None or asked.baseline is None:
             return pd.DataFrame(columns=["stem", "ratio", "tuned"])
-        group = replace(
-            asked.group,
-            statistic=MEANS.get(asked.statistic, "geometric mean"),
-            counted=asked.statistic in ("mean percent", "total"),
-            ideal=asked.statistic == "over ideal",
-        )
-        over = (asked.baseline,)
+        group, over = grouped(asked), (asked.baseline,)
         by = ("stem", "sparsity") if asked.statistic == "crossover" else by
         wanted = Comparison((asked.subject,), over, (group,), by, over if asked.same_variant else ())
         key = (asked.experiment, asked.of == "times", wanted)
